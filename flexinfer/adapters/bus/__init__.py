@@ -1,0 +1,1 @@
+"""Event bus behind ports.Bus: NATS JetStream and an in-memory twin."""

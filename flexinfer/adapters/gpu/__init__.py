@@ -1,0 +1,1 @@
+"""Hardware sources behind ports.HardwareProbe: NVML, amdsmi, command-line tools, sysfs."""

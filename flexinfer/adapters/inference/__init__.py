@@ -1,0 +1,1 @@
+"""HTTP out to inference engines: OpenAI-compatible requests, health, engine metrics."""

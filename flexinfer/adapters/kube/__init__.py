@@ -1,0 +1,1 @@
+"""Kubernetes API behind ports.KubeApi: client, informer, leases, events."""

@@ -1,0 +1,1 @@
+"""HTTP in: extender, proxies, ops endpoints, served by one uvicorn wrapper."""

@@ -1,0 +1,1 @@
+"""Frozen settings per executable: from flags, then environment, then defaults; each field says unit and reason."""

@@ -1,0 +1,32 @@
+"""Settings of ``flexinfer-manager``."""
+
+from flexinfer.config.common import Duration, KubeSettings, Port, setting
+
+
+class ManagerSettings(KubeSettings):
+    """Turn Model and ModelDeployment objects into benchmarked, placed, running engines."""
+
+    metrics_host: str = setting("", "address of the ops listener; empty: all")
+    metrics_port: Port = setting(8080, "port of /metrics, /healthz, /readyz; 0: a free one", env="METRICS_PORT")
+    scheduler_name: str = setting("flexinfer-scheduler", "schedulerName of the pods it creates")
+    model_cache_path: str = setting("/models", "mount path of model files in engine pods", env="MODEL_CACHE_PATH")
+    default_backend_image: str = setting(
+        "", "deprecated; used for NVIDIA when its own is unset", env="DEFAULT_BACKEND_IMAGE"
+    )
+    default_backend_image_nvidia: str = setting("", "image of ollama on NVIDIA", env="DEFAULT_BACKEND_IMAGE_NVIDIA")
+    default_backend_image_amd: str = setting(
+        "ollama/ollama:rocm", "image of ollama on AMD", env="DEFAULT_BACKEND_IMAGE_AMD"
+    )
+    default_backend_image_intel: str = setting(
+        "ollama/ollama:latest", "image of ollama on Intel", env="DEFAULT_BACKEND_IMAGE_INTEL"
+    )
+    benchmark_image: str = setting("flexinfer/benchmarker:latest", "image of benchmark Jobs", env="BENCHMARK_IMAGE")
+    proxy_url: str = setting(
+        "http://flexinfer-proxy.flexinfer-system:8080", "URL benchmark Jobs send their requests to"
+    )
+    bench_nats_url: str = setting("", "bus address handed to benchmark Jobs; empty: --nats-url")
+    gate_timeout: Duration = setting(300.0, "longest wait for benchmarks before a model is deployed anyway")
+    job_deadline: Duration = setting(600.0, "activeDeadlineSeconds of a benchmark Job, waiting included")
+    leader_elect: bool = setting(True, "false: act at once; only for a single replica")
+    watch_namespace: str = setting("", "only this namespace; empty: all")
+    node_local: bool = setting(False, "one-machine mode: model files are local paths, no volumes are mounted")

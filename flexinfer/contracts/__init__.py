@@ -1,0 +1,1 @@
+"""What crosses a wire, versioned: events, subjects, CRDs, labels, extender, results."""

@@ -1,0 +1,42 @@
+"""Keys other tools read and write on nodes and pods, with the default prefix.
+
+The agent's ``--label-prefix`` changes the prefix of node keys only; pod keys are fixed.
+"""
+
+DEFAULT_PREFIX = "flexinfer.ai/"
+
+NODE_LABELS = (
+    "gpu.vendor", "gpu.vram", "gpu.arch", "gpu.int4", "gpu.count", "cpu.avx512",
+    "gpu.product", "gpu.health", "gpu.memory-type", "gpu.mixed",
+)  # fmt: skip
+NODE_ANNOTATIONS = ("gpu.util", "gpu-free-memory", "kv-cache-usage", "gpu-devices")
+COST_ANNOTATION = "cost"  # set by people, per hour; never written or removed by us
+ENABLED_LABEL = "enabled"
+VIRTUAL_LABEL = "virtual"  # "true" on nodes that are declared, not detected
+
+POD_MODEL = "flexinfer.ai/model"
+POD_BACKEND = "flexinfer.ai/backend"
+POD_VRAM_ESTIMATE = "flexinfer.ai/gpu.vram-estimate-mb"
+POD_ARCH = "flexinfer.ai/gpu.arch"
+POD_VENDOR = "flexinfer.ai/gpu.vendor"
+POD_QUANTIZATION = "flexinfer.ai/quantization"
+POD_BENCHMARK_KEY = "flexinfer.ai/benchmark-key"
+
+FINALIZER = "flexinfer.ai/finalizer"
+FIELD_MANAGER = "flexinfer-manager"
+SCHEDULER_NAME = "flexinfer-scheduler"
+BENCHMARK_CONFIGMAP = "flexinfer-benchmark-results"
+BENCHMARK_APP_LABEL = "flexinfer-benchmarks"
+
+GPU_RESOURCES = {
+    "NVIDIA": "nvidia.com/gpu",
+    "AMD": "amd.com/gpu",
+    "INTEL": "gpu.intel.com/xe",
+}
+# i915 is the older name of the same resource: read everywhere, written nowhere.
+GPU_RESOURCE_VENDOR = {
+    "nvidia.com/gpu": "NVIDIA",
+    "amd.com/gpu": "AMD",
+    "gpu.intel.com/xe": "INTEL",
+    "gpu.intel.com/i915": "INTEL",
+}

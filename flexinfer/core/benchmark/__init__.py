@@ -1,0 +1,1 @@
+"""What is measured, how it is summarised, and the identity of a result."""

@@ -1,0 +1,1 @@
+"""The fleet view: nodes, freshness of facts, reservations."""

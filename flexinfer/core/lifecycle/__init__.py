@@ -1,0 +1,1 @@
+"""How a model object becomes a running engine: phases, conditions, plan, manifests."""

@@ -1,0 +1,1 @@
+"""Where a pod may go and where it runs best, with the reasons."""

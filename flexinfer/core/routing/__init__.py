@@ -1,0 +1,1 @@
+"""Which endpoint answers a request, and what wakes a sleeping model."""
