@@ -198,6 +198,7 @@ class BenchCompleted(Payload, frozen=True, kw_only=True):
     key: Name
     namespace: Name
     model: Name
+    workload: Name  # what was served, whatever the hardware: core.fleet.identity
     source: str
     backend: str
     device_class: Name
@@ -216,7 +217,9 @@ class BenchCompleted(Payload, frozen=True, kw_only=True):
     errors: Count = 0
     joules_per_token: Amount | None = None
     cost_per_million_tokens: Amount | None = None
+    image: str = ""
     image_digest: str | None = None
+    driver_major: str = ""
     settings: BenchSettings = BenchSettings()
     notes: tuple[str, ...] = ()
 
