@@ -33,9 +33,12 @@ Duration = Annotated[float, BeforeValidator(parse_duration), Field(ge=0)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 
-def setting(default: Any, text: str, *, env: str = "", **limits: Any) -> Any:
-    """A settings field: default, help text, customary environment variable, pydantic limits."""
-    return Field(default, description=text, json_schema_extra={"env": env}, **limits)
+def setting(default: Any, text: str, *, env: str = "", positional: bool = False, **limits: Any) -> Any:
+    """A settings field: default, help text, customary environment variable, pydantic limits.
+
+    ``positional`` makes it an argument without a flag, optional when it has a default.
+    """
+    return Field(default, description=text, json_schema_extra={"env": env, "positional": positional}, **limits)
 
 
 class Settings(BaseModel):
@@ -80,6 +83,11 @@ def env_name(name: str, info: FieldInfo) -> str:
     return str(custom) if custom else f"FLEXINFER_{name.upper()}"
 
 
+def _positional(info: FieldInfo) -> bool:
+    extra = info.json_schema_extra
+    return bool(extra.get("positional")) if isinstance(extra, dict) else False
+
+
 def _metavar(info: FieldInfo) -> str:
     choices = [arg for arg in get_args(info.annotation) if isinstance(arg, str)]
     if choices:
@@ -102,7 +110,12 @@ def parser(cls: type[Settings], program: str) -> argparse.ArgumentParser:
         options: dict[str, Any] = {"dest": name, "default": None, "help": text, "metavar": _metavar(info)}
         if info.annotation is bool:
             options |= {"nargs": "?", "const": "true", "metavar": "true|false"}
-        found.add_argument(_flag(name), **options)
+        if _positional(info):
+            options |= {"nargs": "?", "metavar": name.upper()}
+            del options["dest"]
+            found.add_argument(name, **options)
+        else:
+            found.add_argument(_flag(name), **options)
     return found
 
 

