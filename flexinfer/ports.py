@@ -147,7 +147,14 @@ class Expired(KubeError):
 
 
 class KubeUnavailable(Exception):
-    """No answer: connection refused, reset, timed out, 429 or 5xx. Retrying later is right."""
+    """No answer: connection refused, reset, timed out, 429 or 5xx. Retrying later is right.
+
+    ``retry_after``: seconds the server asked to wait, if it did.
+    """
+
+    def __init__(self, message: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 PatchKind = Literal["merge", "json", "strategic", "apply"]
