@@ -31,10 +31,14 @@ check: setup ## formatting, lint, types, layers, generated files, quick tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest tests/unit tests/contract tests/replay
 
-test: setup ## everything that runs on this machine: check's tests plus real bus, real engine, real processes
-	$(BIN)/python -m pytest tests
+test: setup ## check's tests plus the real bus, the real engine, real processes
+	$(BIN)/python -m pytest tests --ignore=tests/cluster
+
+test-cluster: setup ## tests on a real Kubernetes control plane (KUBEBUILDER_ASSETS, or built once by Go)
+	$(BIN)/python tests/cluster/binaries.py
+	$(BIN)/python -m pytest tests/cluster
 
 bench: setup ## measure and write benchmarks/results
 	$(BIN)/python -m benchmarks
 
-.PHONY: help setup demo format check test bench
+.PHONY: help setup demo format check test test-cluster bench

@@ -1,0 +1,21 @@
+"""Fixtures of the tests that need a real Kubernetes control plane."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from rig import Rig
+
+
+@pytest.fixture(scope="session")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """One control plane for the session; each test makes a namespace of its own."""
+    control_plane = Rig(tmp_path_factory.mktemp("rig"))
+    try:
+        yield control_plane.start()
+    finally:
+        control_plane.stop()
