@@ -1,0 +1,225 @@
+"""The intake journal: every fact a process folds, in order, as JSON Lines. Replaying it gives the same decisions.
+
+The first line is a header; each further line is ``{"at": <Unix seconds>, "kind": ..., "body": ...}`` where ``at`` is
+the clock reading the fold was given. Bus events keep their CloudEvents form, so a tape can be read with any tool.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import msgspec
+from msgspec import Struct
+
+from flexinfer.contracts.envelope import Event, MalformedEvent, decode_event, encode_event
+from flexinfer.contracts.kubernetes import KubeDelta, Object
+from flexinfer.contracts.topics import TOPIC_OF, TOPICS
+from flexinfer.ports import Relisted, Snapshot
+from flexinfer.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+MAX_LINE = 64 << 20
+
+_WRITTEN = metrics.counter("flexinfer_journal_lines_total", "Lines written to the intake journal.", ("kind",))
+_FAILED = metrics.counter("flexinfer_journal_failures_total", "Lines that could not be written to the journal.")
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """First line of a tape: who recorded it, with which settings."""
+
+    tape: Literal["flexinfer"]
+    version: int
+    component: str
+    instance: str
+    release: str
+    started: float
+    settings: dict[str, Any] = {}
+
+
+class Webhook(Struct, frozen=True, kw_only=True):
+    """A request that asked for a decision, body as received."""
+
+    path: str
+    body: str
+
+
+class Tick(Struct, frozen=True, kw_only=True):
+    """Time passed for ``key`` (empty: for all)."""
+
+    key: str = ""
+
+
+Fact = Event | Snapshot | KubeDelta | Relisted | Webhook | Tick
+
+
+class _Line(Struct, frozen=True):
+    at: float
+    kind: Literal["event", "snapshot", "kube", "relist", "webhook", "tick"]
+    body: msgspec.Raw
+
+
+class _SnapshotBody(Struct, frozen=True):
+    types: tuple[str, ...]
+    events: tuple[msgspec.Raw, ...]
+    epoch: int
+
+
+class _KubeBody(Struct, frozen=True):
+    plural: str
+    action: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: Object
+
+
+class _RelistBody(Struct, frozen=True):
+    plural: str
+    objects: tuple[Object, ...]
+
+
+class BadLine(ValueError):
+    """A line of a tape that cannot be read; ``number`` counts from 1."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"line {number}: {reason}")
+        self.number = number
+        self.reason = reason
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_line = msgspec.json.Decoder(_Line)
+
+
+def _body(fact: Fact) -> tuple[str, bytes]:
+    match fact:
+        case Event():
+            return "event", encode_event(fact)
+        case Snapshot(types=types, events=events, epoch=epoch):
+            names = tuple(TOPIC_OF[data].name for data in types)
+            raws = tuple(msgspec.Raw(encode_event(event)) for event in events)
+            return "snapshot", _encode(_SnapshotBody(names, raws, epoch))
+        case KubeDelta(plural=plural, action=action, object=body):
+            return "kube", _encode(_KubeBody(plural, action, body))
+        case Relisted(plural=plural, objects=objects):
+            return "relist", _encode(_RelistBody(plural, objects))
+        case Webhook():
+            return "webhook", _encode(fact)
+        case Tick():
+            return "tick", _encode(fact)
+
+
+def encode_line(at: float, fact: Fact) -> bytes:
+    """One line without its newline."""
+    kind, body = _body(fact)
+    return b'{"at":' + _encode(at) + b',"kind":"' + kind.encode() + b'","body":' + body + b"}"
+
+
+def decode_line(raw: bytes, number: int = 0) -> tuple[float, Fact]:
+    """The inverse of encode_line. Raises BadLine."""
+    try:
+        line = _line.decode(raw)
+        match line.kind:
+            case "event":
+                return line.at, decode_event(bytes(line.body))
+            case "snapshot":
+                body = msgspec.json.decode(line.body, type=_SnapshotBody)
+                types = tuple(TOPICS[name].data for name in body.types if name in TOPICS)
+                return line.at, Snapshot(types, tuple(decode_event(bytes(raw)) for raw in body.events), body.epoch)
+            case "kube":
+                delta = msgspec.json.decode(line.body, type=_KubeBody)
+                return line.at, KubeDelta(plural=delta.plural, action=delta.action, object=delta.object)
+            case "relist":
+                relist = msgspec.json.decode(line.body, type=_RelistBody)
+                return line.at, Relisted(relist.plural, relist.objects)
+            case "webhook":
+                return line.at, msgspec.json.decode(line.body, type=Webhook)
+            case "tick":
+                return line.at, msgspec.json.decode(line.body, type=Tick)
+    except (msgspec.DecodeError, MalformedEvent, UnicodeDecodeError, RecursionError) as err:
+        raise BadLine(number, str(err)) from err
+
+
+def decode_header(raw: bytes) -> Header:
+    """The header of a tape. Raises BadLine for foreign files and tapes of a newer version."""
+    try:
+        header = msgspec.json.decode(raw, type=Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        raise BadLine(1, f"this is no FlexInfer tape: {err}") from err
+    if header.version > VERSION:
+        raise BadLine(1, f"tape version {header.version} is newer than this release reads ({VERSION}); upgrade first")
+    return header
+
+
+@dataclass(slots=True)
+class Tape:
+    """A tape read from disk: the header, the facts that could be read, and the lines that could not."""
+
+    header: Header
+    facts: tuple[tuple[float, Fact], ...]
+    bad: tuple[BadLine, ...]
+
+
+def _readable(lines: Iterable[bytes], bad: list[BadLine]) -> Iterator[tuple[float, Fact]]:
+    for number, raw in enumerate(lines, start=2):
+        text = raw.strip()
+        if not text:
+            continue
+        try:
+            yield decode_line(text, number)
+        except BadLine as err:
+            bad.append(err)
+
+
+def read_tape(path: Path) -> Tape:
+    """Read a whole tape; corrupt, truncated or unknown lines are listed with their number and the rest is read.
+
+    Raises BadLine if the header itself is unreadable, foreign or newer; OSError if the file is.
+    """
+    with path.open("rb") as file:
+        header = decode_header(file.readline(MAX_LINE))
+        bad: list[BadLine] = []
+        return Tape(header, tuple(_readable(file, bad)), tuple(bad))
+
+
+class Journal:
+    """Appends to one tape. A full disk costs lines, counted, never the process."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
+        self.path = path
+
+    @classmethod
+    def open(cls, folder: Path, header: Header) -> "Journal":
+        """A new tape ``<component>-<instance>-<started ms>.jsonl`` in ``folder``. Raises OSError."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{header.component}-{header.instance}-{int(header.started * 1000)}.jsonl"
+        file = path.open("ab", buffering=1 << 16)
+        file.write(_encode(header) + b"\n")
+        file.flush()
+        return cls(file, path)
+
+    def write(self, at: float, fact: Fact) -> None:
+        """Append one fact; never raises."""
+        try:
+            line = encode_line(at, fact)
+            self._file.write(line + b"\n")
+        except (OSError, ValueError, TypeError) as err:
+            _FAILED.inc()
+            log.warning("journal %s lost a line: %s", self.path, err)
+            return
+        _WRITTEN.labels(kind=type(fact).__name__.lower()).inc()
+
+    def flush(self) -> None:
+        """Hand buffered lines to the operating system."""
+        try:
+            self._file.flush()
+        except OSError as err:
+            _FAILED.inc()
+            log.warning("journal %s: %s", self.path, err)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.flush()
+        self._file.close()
