@@ -132,6 +132,19 @@ class NodeStatus(Payload, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class PodMismatch(Payload, frozen=True, kw_only=True):
+    """Type ``ai.flexinfer.node.mismatch.v1``: a pod bound to this node asks for what its hardware is not.
+
+    ``reasons`` are sentences; said once per pod and set of reasons.
+    """
+
+    node: Name
+    namespace: Name
+    pod: Name
+    pod_uid: str = ""
+    reasons: tuple[str, ...] = ()
+
+
 class BenchSettings(Payload, frozen=True, kw_only=True):
     """What one benchmark run does; defaults are those of ``spec.benchmark``."""
 
@@ -375,6 +388,7 @@ EventData = (
     NodeHardware
     | NodeTelemetry
     | NodeStatus
+    | PodMismatch
     | BenchStarted
     | BenchSample
     | BenchCompleted

@@ -16,6 +16,7 @@ DEFAULT_CLUSTER = "default"
 Bucket = Literal["nodes", "bench", "models", "demand"]
 BUCKETS: tuple[Bucket, ...] = ("nodes", "bench", "models", "demand")
 DEMAND_TTL_SECONDS = 10.0
+LOG_STREAM = "FLEXINFER_LOG"
 
 
 def token(name: str) -> str:
@@ -114,6 +115,14 @@ _TOPICS = (
         when="transition",
     ),
     Topic(
+        "ai.flexinfer.node.mismatch.v1",
+        e.PodMismatch,
+        "node.*.mismatch",
+        _node("mismatch"),
+        producer="agent",
+        when="a pod bound here does not fit the hardware",
+    ),
+    Topic(
         "ai.flexinfer.bench.started.v1",
         e.BenchStarted,
         "bench.*.started",
@@ -209,10 +218,28 @@ def sampled_subject(subject: str) -> str:
     return f"{PREFIX}.{cluster}.sampled.{tail}"
 
 
+def bucket_name(bucket: Bucket) -> str:
+    """The JetStream key-value bucket that holds this state."""
+    return f"flexinfer_{bucket}"
+
+
+def key_pattern(topic: Topic) -> str:
+    """Which keys of its bucket belong to a topic, with ``*`` for each name; empty without state."""
+    if topic.bucket is None:
+        return ""
+    return "*" if topic.bucket == "bench" else topic.wildcard.partition(".")[2]
+
+
+def log_subjects() -> tuple[str, ...]:
+    """Subjects of the log stream: whole topics, and the sampled copies of the others."""
+    whole = (f"{PREFIX}.*.{topic.wildcard}" for topic in _TOPICS if topic.log == "all")
+    return (*whole, f"{PREFIX}.*.sampled.>")
+
+
 def entity_of(data: e.EventData) -> str:
     """What the event is about (CloudEvents ``subject``): the subject tokens without the verb, readable."""
     match data:
-        case e.NodeHardware() | e.NodeTelemetry() | e.NodeStatus():
+        case e.NodeHardware() | e.NodeTelemetry() | e.NodeStatus() | e.PodMismatch():
             return data.node
         case e.BenchStarted() | e.BenchSample() | e.BenchCompleted() | e.BenchFailed():
             return data.key
