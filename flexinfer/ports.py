@@ -257,7 +257,8 @@ KubeFact = KubeDelta | Relisted
 
 class EngineError(Exception):
     """A request to an engine or proxy failed. ``reason`` is a CamelCase code (NotReady, Http, MalformedStream,
-    NoUsage, Timeout, Connection, WrongModel, Limited), ``status`` the HTTP code if there was one."""
+    NoUsage, Timeout, Connection, WrongModel, Limited, Denied, Refused, ContextTooLong, Tls, EngineFailed; see
+    core.benchmark.failures), ``status`` the HTTP code if there was one."""
 
     def __init__(self, reason: str, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -278,6 +279,8 @@ class Completion:
     endpoint: str | None = None  # X-FlexInfer-Endpoint
     engine_tokens_per_second: float | None = None  # predicted_n / (prompt_ms + predicted_ms) of llama.cpp
     finish_reason: str | None = None
+    model: str | None = None  # the name the engine answered with
+    cached_tokens: int | None = None  # prompt tokens taken from a cache; None: not told
 
 
 class InferenceClient(Protocol):
