@@ -1,0 +1,216 @@
+"""A whole run against a fake engine: what reaches the bus, the termination log and the exit code."""
+
+import asyncio
+
+import pytest
+
+from flexinfer.apps.bench import measure
+from flexinfer.contracts.events import BenchCompleted, BenchFailed, BenchSample, BenchStarted
+from flexinfer.contracts.termination import decode_outcome
+from flexinfer.core.benchmark.failures import (
+    EXIT_DONE,
+    EXIT_ENGINE,
+    EXIT_NOT_READY,
+    EXIT_REFUSED,
+    EXIT_SETTINGS,
+    EXIT_STOPPED,
+    EXIT_UNDELIVERED,
+    EXIT_UNMEASURABLE,
+)
+from flexinfer.testing.fake_engine import FakeEngine, Fault, Speeds
+
+
+async def test_a_run_ends_with_one_whole_result_on_both_ways_out(engine: FakeEngine, bus, short):
+    engine.speeds = Speeds(tokens_per_second=500)
+    settings = short()
+    assert await measure(settings, bus, asyncio.Event()) == EXIT_DONE
+    [done] = bus.of(BenchCompleted)
+    assert decode_outcome(settings.termination_log.read_bytes()) == done
+    assert bus.durable == ["ai.flexinfer.bench.completed.v1"]
+    assert done.tokens_per_second == pytest.approx(500, rel=0.5)
+    assert done.engine_tokens_per_second is not None
+    assert (done.key, done.node, done.device_class) == ("fake-model-0123456789ab", "node-a", "cpu-fake-2t")
+    assert [point.concurrency for point in done.curve] == [1, 4]
+    assert done.iterations == 3
+    assert done.notes == ()
+    assert next(type(event.data) for event in bus.events) is BenchStarted
+
+
+async def test_every_request_is_a_sample_warm_ups_too(engine: FakeEngine, bus, short):
+    await measure(short(), bus, asyncio.Event())
+    samples = bus.of(BenchSample)
+    assert [s.warmup for s in samples[:5]] == [True, True, False, False, False]
+    assert [s.iteration for s in samples[:5]] == [0, 1, 0, 1, 2]
+    assert [s.concurrency for s in samples[5:]] == [4] * 8
+    assert all(s.completion_tokens == 8 for s in samples)
+
+
+async def test_prompts_are_exact_unlike_and_uncached(engine: FakeEngine, bus, short):
+    engine.eos_after = 2
+    await measure(short(api="chat", prompt_tokens="64"), bus, asyncio.Event())
+    asked = [request.json() for request in engine.seen if request.json()["max_tokens"] == 8]
+    texts = [body["messages"][0]["content"] for body in asked]
+    assert len(set(texts)) == len(texts) == 13
+    assert {len(text.split()) for text in texts} == {61}
+    assert all(body["cache_prompt"] is False and body["ignore_eos"] is True for body in asked)
+    assert bus.of(BenchCompleted)[0].notes == ()
+
+
+async def test_the_same_seed_sends_the_same_prompts(engine: FakeEngine, bus, short):
+    settings = short(seed=42, concurrency="1")
+    await measure(settings, bus, asyncio.Event())
+    half = len(engine.seen)
+    await measure(settings, bus, asyncio.Event())
+    bodies = [request.json()["prompt"] for request in engine.seen]
+    assert bodies[:half] == bodies[half:]
+
+
+async def test_it_waits_for_an_engine_that_loads(engine: FakeEngine, bus, short):
+    engine.then(Fault(status=503), Fault(status=404), Fault(status=429), Fault(drop=True))
+    assert await measure(short(ready_timeout=20), bus, asyncio.Event()) == EXIT_DONE
+
+
+async def test_without_a_bus_the_termination_message_is_enough(short):
+    settings = short()
+    assert await measure(settings, None, asyncio.Event()) == EXIT_DONE
+    assert isinstance(decode_outcome(settings.termination_log.read_bytes()), BenchCompleted)
+
+
+async def test_with_the_bus_away_the_termination_message_is_enough(bus, short):
+    bus.away = True
+    settings = short()
+    assert await measure(settings, bus, asyncio.Event()) == EXIT_DONE
+    assert isinstance(decode_outcome(settings.termination_log.read_bytes()), BenchCompleted)
+
+
+async def test_a_result_nobody_took_is_not_a_success(bus, short, tmp_path):
+    bus.away = True
+    code = await measure(short(termination_log=tmp_path / "no" / "dir"), bus, asyncio.Event())
+    assert code == EXIT_UNDELIVERED
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "code"),
+    [
+        (Fault(status=429), "Limited", EXIT_REFUSED),
+        (Fault(status=500), "Http", EXIT_ENGINE),
+        (Fault(status=503), "NotReady", EXIT_NOT_READY),
+        (Fault(status=404), "WrongModel", EXIT_REFUSED),
+        (Fault(status=401), "Denied", EXIT_REFUSED),
+        (Fault(reset_after=3), "Connection", EXIT_ENGINE),
+        (Fault(truncate_after=3), "Connection", EXIT_ENGINE),
+        (Fault(stall_after=3), "Timeout", EXIT_ENGINE),
+        (Fault(error_after=3), "EngineFailed", EXIT_ENGINE),
+        (Fault(malformed_after=3), "MalformedStream", EXIT_UNMEASURABLE),
+        (Fault(no_usage=True), "NoUsage", EXIT_UNMEASURABLE),
+        (Fault(tokens=0), "NoTokens", EXIT_UNMEASURABLE),
+    ],
+)
+async def test_a_fault_while_measuring_is_a_failure_not_a_result(
+    engine: FakeEngine, bus, short, fault: Fault, reason: str, code: int
+):
+    engine.then(*[Fault()] * 4)  # the ready probe, one fitting of the prompt, both warm-ups
+    engine.fault = fault
+    settings = short(request_timeout=0.3)
+    assert await measure(settings, bus, asyncio.Event()) == code
+    [failed] = bus.of(BenchFailed)
+    assert failed.reason == reason
+    assert failed.message
+    assert failed.remedy
+    assert bus.of(BenchCompleted) == []
+    assert decode_outcome(settings.termination_log.read_bytes()) == failed
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "code"),
+    [
+        (Fault(status=503), "NotReady", EXIT_NOT_READY),
+        (Fault(status=500), "NotReady", EXIT_NOT_READY),
+        (Fault(first_byte_delay=60), "NotReady", EXIT_NOT_READY),
+        (Fault(status=404), "WrongModel", EXIT_REFUSED),
+        (Fault(status=429), "Limited", EXIT_REFUSED),
+        (Fault(status=401), "Denied", EXIT_REFUSED),
+        (Fault(no_usage=True), "NoUsage", EXIT_UNMEASURABLE),
+    ],
+)
+async def test_an_engine_that_never_becomes_ready(engine: FakeEngine, bus, short, fault, reason, code):
+    engine.fault = fault
+    assert await measure(short(), bus, asyncio.Event()) == code
+    [failed] = bus.of(BenchFailed)
+    assert failed.reason == reason
+    assert bus.of(BenchStarted) == []
+
+
+async def test_an_engine_that_is_not_there(bus, short):
+    assert await measure(short(url="http://127.0.0.1:1"), bus, asyncio.Event()) == EXIT_NOT_READY
+    assert bus.of(BenchFailed)[0].reason == "NotReady"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"url": ""}, {"url": "ftp://x"}, {"model": ""}, {"iterations": 0}, {"iterations": -1}, {"batch_size": 0},
+        {"warmup_iterations": -1}, {"min_duration": -1}, {"concurrency": ""}, {"concurrency": "0"},
+        {"concurrency": "1;8"}, {"prompt_tokens": "-5"}, {"ready_timeout": 0}, {"request_timeout": -1},
+        {"key": "k" * 51}, {"cost_per_hour": -1}, {"ca": "/nowhere/ca.pem"},
+    ],
+)  # fmt: skip
+async def test_a_bad_setting_is_a_failure_that_names_it(bus, short, change: dict):
+    settings = short(**change)
+    assert await measure(settings, bus, asyncio.Event()) == EXIT_SETTINGS
+    failed = decode_outcome(settings.termination_log.read_bytes())
+    assert isinstance(failed, BenchFailed)
+    assert failed.reason == "BadSettings"
+    assert next(iter(change)).replace("_", " ").removeprefix("min ").lower() in failed.message.lower()
+
+
+async def test_a_limit_at_high_concurrency_costs_only_that_point(engine: FakeEngine, bus, short):
+    engine.then(*[Fault()] * (1 + 1 + 2 + 3))
+    engine.fault = Fault(status=429)
+    assert await measure(short(), bus, asyncio.Event()) == EXIT_DONE
+    [done] = bus.of(BenchCompleted)
+    assert [point.concurrency for point in done.curve] == [1]
+    assert any("concurrency 4" in note and "Limited" in note for note in done.notes)
+
+
+async def test_an_engine_that_breaks_at_high_concurrency_gives_no_result(engine: FakeEngine, bus, short):
+    engine.then(*[Fault()] * (1 + 1 + 2 + 3))
+    engine.fault = Fault(reset_after=1)
+    assert await measure(short(), bus, asyncio.Event()) == EXIT_ENGINE
+    assert bus.of(BenchCompleted) == []
+
+
+async def test_a_server_that_refuses_unknown_fields_is_asked_plainly(engine: FakeEngine, bus, short):
+    engine.then(Fault(status=400))
+    assert await measure(short(), bus, asyncio.Event()) == EXIT_DONE
+    [done] = bus.of(BenchCompleted)
+    assert any("ignore_eos" in note for note in done.notes)
+    assert all("ignore_eos" not in request.json() for request in engine.seen[1:])
+
+
+async def test_a_run_over_its_time_limit_is_no_result(engine: FakeEngine, bus, short):
+    engine.speeds = Speeds(tokens_per_second=50)
+    assert await measure(short(time_limit=0.3), bus, asyncio.Event()) == EXIT_ENGINE
+    assert bus.of(BenchFailed)[0].reason == "TooSlow"
+
+
+async def test_a_run_over_its_time_limit_may_lose_the_curve(engine: FakeEngine, bus, short):
+    settings = short(min_duration=5, time_limit=0.4)
+    assert await measure(settings, bus, asyncio.Event()) == EXIT_DONE
+    [done] = bus.of(BenchCompleted)
+    assert any("time limit" in note for note in done.notes)
+
+
+async def test_a_stopped_run_publishes_nothing_more(engine: FakeEngine, bus, short):
+    engine.then(*[Fault()] * 5)
+    engine.fault = Fault(stall_after=1)
+    settings = short(request_timeout=60)
+    stop = asyncio.Event()
+    run = asyncio.gather(measure(settings, bus, stop))
+    async with asyncio.timeout(10):
+        while not [s for s in bus.of(BenchSample) if not s.warmup]:  # noqa: ASYNC110 - the bus of the test has no event
+            await asyncio.sleep(0.005)
+    stop.set()
+    assert await run == [EXIT_STOPPED]
+    assert not settings.termination_log.exists()
+    assert bus.of(BenchCompleted) == bus.of(BenchFailed) == []

@@ -1,0 +1,57 @@
+"""On a real llama.cpp server the recorded speed is the engine's own, within 3 %."""
+
+import asyncio
+
+import pytest
+
+from flexinfer.adapters.inference.client import OpenAIClient
+from flexinfer.apps.bench import measure
+from flexinfer.contracts.events import BenchCompleted, BenchSample
+from flexinfer.ports import EngineError
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+async def test_recorded_speed_agrees_with_the_engines_timings(llama: str, bus, short, api: str):
+    settings = short(
+        url=llama, api=api, batch_size=64, iterations=3, warmup_iterations=1, concurrency="1", request_timeout=120,
+        ready_timeout=60,
+    )  # fmt: skip
+    assert await measure(settings, bus, asyncio.Event()) == 0
+    [done] = bus.of(BenchCompleted)
+    assert done.tokens_per_second == pytest.approx(done.engine_tokens_per_second, rel=0.03)
+    measured = [sample for sample in bus.of(BenchSample) if not sample.warmup]
+    assert {sample.completion_tokens for sample in measured} == {64}
+    for sample in measured:
+        assert sample.tokens_per_second == pytest.approx(sample.engine_tokens_per_second, rel=0.05)
+    assert [note for note in done.notes if "spread" not in note] == []
+
+
+async def test_four_streams_share_the_engine(llama: str, bus, short):
+    settings = short(
+        url=llama, batch_size=32, iterations=2, warmup_iterations=0, concurrency="1,4", request_timeout=120,
+        ready_timeout=60,
+    )  # fmt: skip
+    assert await measure(settings, bus, asyncio.Event()) == 0
+    one, four = bus.of(BenchCompleted)[0].curve
+    assert (four.concurrency, four.requests, four.errors) == (4, 8, 0)
+    assert four.per_request_tokens_per_second < one.per_request_tokens_per_second
+
+
+async def test_prompts_have_exactly_the_length_asked_for(llama: str, bus, short):
+    settings = short(
+        url=llama, batch_size=1, iterations=2, warmup_iterations=0, concurrency="1", prompt_tokens="64,200",
+        request_timeout=120, ready_timeout=60,
+    )  # fmt: skip
+    assert await measure(settings, bus, asyncio.Event()) == 0
+    [done] = bus.of(BenchCompleted)
+    assert not [note for note in done.notes if "prompt length" in note or "cache" in note]
+    assert [point.prompt_tokens for point in done.curve] == [64, 200]
+
+
+async def test_a_prompt_beyond_the_context_is_named(llama: str):
+    async with OpenAIClient(llama) as client:
+        with pytest.raises(EngineError) as caught:
+            await client.complete("m", " word" * 3000, 1, {})
+    assert caught.value.reason == "ContextTooLong"
