@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from flexinfer.contracts.envelope import Event
-from flexinfer.contracts.events import EventData
+from flexinfer.contracts.events import EventData, Vendor
 from flexinfer.contracts.kubernetes import KubeDelta, Object, Resource
+from flexinfer.core.hardware.findings import Findings, Live
 
 
 class Clock(Protocol):
@@ -105,6 +106,10 @@ class Bus(Protocol):
     @property
     def connected(self) -> bool:
         """Whether the connection is up right now."""
+        ...
+
+    def on_connect(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` on the event loop after each (re)connect, and now if connected."""
         ...
 
     async def close(self) -> None:
@@ -330,6 +335,28 @@ class Tools(Protocol):
 
     async def run(self, argv: Sequence[str], timeout: float = 10.0) -> ToolResult:  # noqa: ASYNC109 - a property of the call, enforced by killing the process group
         """Never raises for what the tool does."""
+        ...
+
+
+class HardwareSource(Protocol):
+    """One vendor's accelerators on this machine. Neither call raises for what drivers and tools do."""
+
+    @property
+    def vendor(self) -> Vendor:
+        """Whose hardware it looks for."""
+        ...
+
+    @property
+    def period(self) -> float | None:
+        """Least seconds between two samples: 0 for libraries and files, more for tools; None: nothing to sample."""
+        ...
+
+    async def find(self) -> Findings:
+        """Everything, from the first source that can speak, and what became of the others. Bounded in time."""
+        ...
+
+    async def sample(self) -> Mapping[str, Live] | None:
+        """Live figures by uuid of what the last ``find`` found; None if they could not be had."""
         ...
 
 

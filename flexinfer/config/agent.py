@@ -9,14 +9,24 @@ from flexinfer.config.common import Duration, KubeSettings, Port, setting
 class AgentSettings(KubeSettings):
     """Find the node's accelerators, publish hardware and telemetry, project labels and annotations."""
 
-    interval: Duration = setting(30.0, "least time between annotation patches and hardware probes")
-    telemetry_interval: Duration = setting(2.0, "period of telemetry events; readers age them by it")
+    interval: Duration = setting(30.0, "least time between annotation patches and hardware probes", gt=0)
+    telemetry_interval: Duration = setting(2.0, "period of telemetry events; readers age them by it", gt=0)
     metrics_host: str = setting("", "address of the metrics listener; empty: all")
     metrics_port: Port = setting(9100, "port of /metrics, /healthz and /readyz; 0: a free one")
-    label_prefix: str = setting("flexinfer.ai/", "prefix of node labels and annotations")
+    label_prefix: str = setting(
+        "flexinfer.ai/",
+        "prefix of node labels and annotations",
+        pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?$",
+    )
     node_name: str = setting("", "node this agent speaks for; empty: the host name", env="NODE_NAME")
     dry_run: bool = setting(False, "true: write neither labels nor events")
     host_root: str = setting("/host", "where the host's file system is mounted, for the chroot fallback")
     root: Path = setting(Path("/"), "every file is looked up below this directory")
     once: bool = setting(False, "probe once, print, exit")
     output: Literal["text", "json", "yaml"] = setting("text", "format of --once")
+    drain_file: str = setting(
+        "/run/flexinfer/drain", "while this file exists the node is draining; its first line is the reason"
+    )
+    cloud_notices: Literal["off", "aws", "azure", "gcp"] = setting(
+        "off", "whose metadata service is asked for spot and shutdown notices"
+    )
