@@ -133,10 +133,7 @@ class NodeStatus(Payload, frozen=True, kw_only=True):
 
 
 class PodMismatch(Payload, frozen=True, kw_only=True):
-    """Type ``ai.flexinfer.node.mismatch.v1``: a pod bound to this node asks for what its hardware is not.
-
-    ``reasons`` are sentences; said once per pod and set of reasons.
-    """
+    """Type ``ai.flexinfer.node.mismatch.v1``: a pod bound here asks for other hardware; ``reasons`` are sentences."""
 
     node: Name
     namespace: Name
