@@ -7,42 +7,51 @@ those of core.benchmark.failures.
 import asyncio
 import logging
 import secrets
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.inference.client import OpenAIClient
 from flexinfer.adapters.inference.driver import Driver, Target
+from flexinfer.adapters.inference.report import Report
 from flexinfer.config.bench import BenchSettings
 from flexinfer.contracts import events
 from flexinfer.contracts.envelope import EventMint
-from flexinfer.contracts.termination import Outcome, encode_outcome
-from flexinfer.core.benchmark.failures import EXIT_DONE, EXIT_STOPPED, EXIT_UNDELIVERED, failed, kind_of
-from flexinfer.core.benchmark.findings import Unusable
+from flexinfer.contracts.events import NodeHardware, NodeTelemetry
+from flexinfer.contracts.termination import Outcome
+from flexinfer.core.benchmark.energy import demanded_count, joules_per_token
+from flexinfer.core.benchmark.failures import (
+    EXIT_SETTINGS,
+    EXIT_STOPPED,
+    failed,
+)
+from flexinfer.core.benchmark.findings import StageResult, Unusable
 from flexinfer.core.benchmark.prompts import request_options
 from flexinfer.core.benchmark.summary import Subject, started, summarise
-from flexinfer.ports import Bus, BusRefused, BusUnavailable
+from flexinfer.core.benchmark.witness import Witness
+from flexinfer.ports import Bus, BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import boot_id, stop_signals
+from flexinfer.runtime.process import boot_id, fail, stop_signals
 from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
 
-_DELIVERY_SECONDS = 15.0
-
 
 async def run(settings: BenchSettings) -> int:
     """One measurement; the exit code."""
-    clock = SystemClock()
     bus: Bus | None = None
     if settings.nats_url:
-        bus = await NatsBus.start(
-            settings.nats_url,
-            name=f"flexinfer-bench {settings.key}",
-            cluster=settings.cluster,
-            credentials=settings.nats_credentials,
-            ca=settings.nats_ca,
-            clock=clock,
-        )
+        try:
+            bus = await NatsBus.start(
+                settings.nats_url,
+                name="bench",
+                cluster=settings.cluster,
+                credentials=settings.nats_credentials,
+                ca=settings.nats_ca,
+                clock=SystemClock(),
+            )
+        except ValueError as err:
+            return fail(f"flexinfer-bench: {err}", EXIT_SETTINGS)
     try:
         return await measure(settings, bus, stop_signals())
     finally:
@@ -53,9 +62,14 @@ async def run(settings: BenchSettings) -> int:
 async def measure(settings: BenchSettings, bus: Bus | None, stop: asyncio.Event) -> int:
     """Measure until done or ``stop``; a stopped run leaves nothing behind."""
     subject = settings.subject()
-    report = _Report(settings, subject, bus)
+    # The boot is part of every event's identity: two attempts of one Job are two sources.
+    mint = EventMint.start("bench", subject.key, boot_id(), SystemClock().now, settings.cluster)
+    report = Report(mint, bus, settings.termination_log)
     tasks = Supervisor("bench")
-    work = tasks.once("measure", _outcome(settings, subject, report))
+    witness = Witness(subject.node)
+    if bus is not None and subject.node:
+        tasks.once("witness", _watch(bus, witness))
+    work = tasks.once("measure", _outcome(settings, subject, report, witness))
     stopping = tasks.once("stop", stop.wait())
     try:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -68,14 +82,27 @@ async def measure(settings: BenchSettings, bus: Bus | None, stop: asyncio.Event)
     return await report.deliver(outcome)
 
 
-async def _outcome(settings: BenchSettings, subject: Subject, report: "_Report") -> Outcome:
+async def _watch(bus: Bus, witness: Witness) -> None:
+    """Hardware and power of the node, as long as this credential may read them: a result does not need them."""
+
+    def sink(fact: BusFact) -> None:
+        for event in fact.events if isinstance(fact, Snapshot) else (fact,):
+            witness.fold(event)
+
     try:
-        return await _result(settings, subject, report)
+        await bus.follow((NodeHardware, NodeTelemetry), sink)
+    except (BusUnavailable, BusRefused) as err:
+        log.debug("no facts of the node: %s", err)
+
+
+async def _outcome(settings: BenchSettings, subject: Subject, report: Report, witness: Witness) -> Outcome:
+    try:
+        return await _result(settings, subject, report, witness)
     except Unusable as err:
         return failed(subject, err.reason, str(err))
 
 
-async def _result(settings: BenchSettings, subject: Subject, report: "_Report") -> events.BenchCompleted:
+async def _result(settings: BenchSettings, subject: Subject, report: Report, witness: Witness) -> events.BenchCompleted:
     try:
         plan = settings.plan()
     except ValueError as err:
@@ -105,63 +132,22 @@ async def _result(settings: BenchSettings, subject: Subject, report: "_Report") 
         found = await driver.run()
     finally:
         await client.close()
+    witness.check(subject.device_class)
+    if witness.hardware is not None:
+        subject = replace(subject, virtual=witness.hardware.virtual)
     return summarise(
-        subject, plan, found.results, found.seconds, notes=found.notes, cost_per_hour=settings.cost_per_hour
+        subject,
+        plan,
+        found.results,
+        found.seconds,
+        notes=found.notes,
+        joules_per_token=_energy(witness, subject, found.results),
+        cost_per_hour=settings.cost_per_hour,
     )
 
 
-class _Report:
-    """Tells the bus and the termination log."""
-
-    def __init__(self, settings: BenchSettings, subject: Subject, bus: Bus | None) -> None:
-        self._path: Path = settings.termination_log
-        self._bus = bus
-        boot = boot_id()
-        # The boot is part of the instance: two attempts of one Job are two sources.
-        self._mint = EventMint.start("bench", subject.key, boot, SystemClock().now, settings.cluster)
-        self._samples: set[asyncio.Task[None]] = set()
-        self._tasks = Supervisor("samples")
-
-    def sample(self, sample: events.BenchSample) -> None:
-        log.info(
-            "%s %d at concurrency %d: %.2f tokens/s",
-            "warm-up" if sample.warmup else "iteration",
-            sample.iteration + 1,
-            sample.concurrency,
-            sample.tokens_per_second,
-            extra={"always": True},
-        )
-        if self._bus is not None:
-            self._tasks.once("sample", self.send(sample))
-
-    async def send(self, data: events.EventData, *, durable: bool = False) -> bool:
-        """Publish; tells whether the bus took it, which is certain only when ``durable``."""
-        if self._bus is None:
-            return False
-        try:
-            async with asyncio.timeout(_DELIVERY_SECONDS):
-                await self._bus.publish(self._mint.mint(data), durable=durable)
-        except (BusUnavailable, BusRefused, TimeoutError) as err:
-            log.warning("the bus did not take %s: %s", type(data).__name__, str(err) or "no answer in time")
-            return False
-        return True
-
-    async def deliver(self, outcome: Outcome) -> int:
-        """Both ways out; the exit code."""
-        noted = self._note(outcome)
-        sent = await self.send(outcome, durable=True)
-        await self._tasks.close()
-        if isinstance(outcome, events.BenchFailed):
-            log.error("%s: %s. %s", outcome.reason, outcome.message, outcome.remedy)
-            return kind_of(outcome.reason).exit_code
-        log.info("%.2f tokens/s over %d iterations", outcome.tokens_per_second, outcome.iterations)
-        return EXIT_DONE if noted or sent else EXIT_UNDELIVERED
-
-    def _note(self, outcome: Outcome) -> bool:
-        try:
-            # One write of less than a page: a kill leaves all of it or nothing.
-            self._path.write_bytes(encode_outcome(outcome))
-        except OSError as err:
-            log.warning("cannot write %s: %s", self._path, err.strerror)
-            return False
-        return True
+def _energy(witness: Witness, subject: Subject, results: Sequence[StageResult]) -> float | None:
+    headline = next(r for r in results if r.stage.kind == "headline")
+    tokens = sum(m.completion_tokens for m in headline.measured)
+    count = demanded_count(subject.device_class)
+    return joules_per_token(witness.samples, count, (headline.began, headline.ended), tokens)

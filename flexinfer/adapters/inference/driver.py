@@ -5,7 +5,7 @@ What to send and when to stop is decided in core.benchmark; this module only wai
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,10 +54,10 @@ class Findings:
 
 
 class Driver:
-    """One run against one target. ``on_sample`` is called after each finished request, warm-ups too."""
+    """One run against one target. ``on_sample`` is awaited after each finished request, warm-ups too."""
 
     def __init__(
-        self, target: Target, settings: BenchSettings, key: str, on_sample: Callable[[BenchSample], None]
+        self, target: Target, settings: BenchSettings, key: str, on_sample: Callable[[BenchSample], Awaitable[None]]
     ) -> None:
         self._target = target
         self._settings = settings
@@ -169,7 +169,7 @@ class Driver:
             check_request(measured, self._settings.batch_size, self._first)
             self._first = self._first or measured
             work.measured.append(measured)
-            self._on_sample(self._sample(stage, iteration, measured))
+            await self._on_sample(self._sample(stage, iteration, measured))
 
     def _sample(self, stage: Stage, iteration: int, measured: Measured) -> BenchSample:
         return BenchSample(

@@ -45,6 +45,9 @@ _KINDS = {
     "NoUsage": Kind(EXIT_UNMEASURABLE, "Use an engine that honours stream_options.include_usage."),
     "NoTokens": Kind(EXIT_UNMEASURABLE, "Look at the engine's log: it ends answers at once; check the chat template."),
     "CountMismatch": Kind(EXIT_UNMEASURABLE, "The engine counts its tokens wrongly; use another release of it."),
+    "WrongDeviceClass": Kind(
+        EXIT_REFUSED, "Measure again: the node's hardware is not what this measurement was planned for."
+    ),
     "InstanceChanged": Kind(EXIT_UNMEASURABLE, "Point the benchmark at one instance only."),
 }
 

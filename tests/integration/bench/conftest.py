@@ -14,15 +14,16 @@ import pytest
 
 from flexinfer.config.bench import BenchSettings
 from flexinfer.contracts.envelope import Event
-from flexinfer.ports import BusUnavailable
+from flexinfer.ports import BusUnavailable, Snapshot
 from flexinfer.testing.fake_engine import FakeEngine
 
 
 @dataclass
 class RememberingBus:
-    """The part of ports.Bus a benchmark uses. ``away``: nothing durable is stored."""
+    """The part of ports.Bus a benchmark uses. ``away``: nothing durable is stored. ``facts`` are followed."""
 
     away: bool = False
+    facts: tuple[Event, ...] = ()
     events: list[Event] = field(default_factory=list)
     durable: list[str] = field(default_factory=list)
 
@@ -32,6 +33,11 @@ class RememberingBus:
         self.events.append(event)
         if durable:
             self.durable.append(event.type)
+
+    async def follow(self, types, sink) -> None:
+        if self.away:
+            raise BusUnavailable("away")
+        sink(Snapshot(tuple(types), self.facts, 1))
 
     def of(self, kind: type) -> list:
         return [event.data for event in self.events if isinstance(event.data, kind)]

@@ -1,11 +1,23 @@
 """A whole run against a fake engine: what reaches the bus, the termination log and the exit code."""
 
 import asyncio
+import time
 
 import pytest
 
 from flexinfer.apps.bench import measure
-from flexinfer.contracts.events import BenchCompleted, BenchFailed, BenchSample, BenchStarted
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import (
+    BenchCompleted,
+    BenchFailed,
+    BenchSample,
+    BenchStarted,
+    Cpu,
+    Device,
+    DeviceTelemetry,
+    NodeHardware,
+    NodeTelemetry,
+)
 from flexinfer.contracts.termination import decode_outcome
 from flexinfer.core.benchmark.failures import (
     EXIT_DONE,
@@ -68,6 +80,38 @@ async def test_the_same_seed_sends_the_same_prompts(engine: FakeEngine, bus, sho
 async def test_it_waits_for_an_engine_that_loads(engine: FakeEngine, bus, short):
     engine.then(Fault(status=503), Fault(status=404), Fault(status=429), Fault(drop=True))
     assert await measure(short(ready_timeout=20), bus, asyncio.Event()) == EXIT_DONE
+
+
+async def test_a_node_of_another_class_gives_no_result(bus, short):
+    mint = EventMint.start("agent", "node-a", "boot", lambda: 1000.0)
+    bus.facts = (mint.mint(NodeHardware(node="node-a", cpu=Cpu(model="Other", threads=8))),)
+    assert await measure(short(), bus, asyncio.Event()) == EXIT_REFUSED
+    assert bus.of(BenchFailed)[0].reason == "WrongDeviceClass"
+
+
+async def test_a_declared_node_gives_a_result_marked_virtual(bus, short):
+    mint = EventMint.start("agent", "node-a", "boot", lambda: 1000.0)
+    bus.facts = (mint.mint(NodeHardware(node="node-a", cpu=Cpu(model="fake", threads=2), virtual=True)),)
+    assert await measure(short(), bus, asyncio.Event()) == EXIT_DONE
+    assert bus.of(BenchCompleted)[0].virtual
+
+
+async def test_power_of_the_node_becomes_energy_per_token(engine: FakeEngine, bus, short):
+    now = time.time()
+    gpu = Device(index=0, uuid="g", vendor="NVIDIA", product="L4", arch="sm_89", memory_mib=24576)
+    mint = EventMint.start("agent", "node-a", "boot", lambda: now)
+    reading = DeviceTelemetry(index=0, uuid="g", power_watts=70.0)
+    telemetry = NodeTelemetry(node="node-a", interval_seconds=0.01, devices=(reading,))
+    bus.facts = (
+        mint.mint(NodeHardware(node="node-a", devices=(gpu,))),
+        *(mint.mint(telemetry, at=now + step * 0.01) for step in range(2000)),
+    )
+    engine.speeds = Speeds(tokens_per_second=200)
+    settings = short(device_class="nvidia-l4-sm-89-24g-x1", iterations=10, cost_per_hour=0.36)
+    assert await measure(settings, bus, asyncio.Event()) == EXIT_DONE
+    [done] = bus.of(BenchCompleted)
+    assert done.joules_per_token == pytest.approx(70.0 / done.curve[0].tokens_per_second, rel=0.1)
+    assert done.cost_per_million_tokens == pytest.approx(100.0 / done.curve[1].tokens_per_second)
 
 
 async def test_without_a_bus_the_termination_message_is_enough(short):
