@@ -1,0 +1,1 @@
+"""Definitions of the built-in kinds; see README.md."""
