@@ -2,7 +2,9 @@
 
 import re
 
+from flexinfer.local.kubeapi.builtin_schemas import object_meta
 from flexinfer.local.kubeapi.catalog import Catalog
+from flexinfer.local.kubeapi.cel import compile_problem
 from flexinfer.local.kubeapi.errors import Cause, not_allowed, required, wrong
 from flexinfer.local.kubeapi.kinds import Column, Kind, ScalePaths
 from flexinfer.local.kubeapi.objects import Json, at, meta, timestamp
@@ -89,6 +91,7 @@ def structural_causes(schema: Json, path: str, *, root: bool = False) -> list[Ca
         found.append(
             not_allowed(f"{path}.additionalProperties", "additionalProperties and properties are mutual exclusive")
         )
+    found += _rule_causes(schema, path)
     if "pattern" in schema and not _compiles(schema["pattern"]):
         found.append(wrong(f"{path}.pattern", schema["pattern"], "must be a valid regular expression"))
     for name, child in (schema.get("properties") or {}).items():
@@ -96,6 +99,16 @@ def structural_causes(schema: Json, path: str, *, root: bool = False) -> list[Ca
     for word in ("items", "additionalProperties"):
         if isinstance(schema.get(word), dict):
             found += structural_causes(schema[word], f"{path}.{word}")
+    return found
+
+
+def _rule_causes(schema: Json, path: str) -> list[Cause]:
+    found: list[Cause] = []
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        problem = compile_problem(rule.get("rule", ""))
+        if problem:
+            place = f"{path}.x-kubernetes-validations[{index}].rule"
+            found.append(wrong(place, rule["rule"], f"compilation failed: {problem}"))
     return found
 
 
@@ -136,7 +149,7 @@ def _kind(spec: Json, version: Json, storage: str) -> Kind:
         columns=tuple(_column(column) for column in version.get("additionalPrinterColumns") or ()),
         selectable=tuple(field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()),
         list_kind=names.get("listKind", ""),
-        schema=Schema(version["schema"]["openAPIV3Schema"]),
+        schema=Schema(version["schema"]["openAPIV3Schema"]).beside({"metadata": object_meta()}),
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from flexinfer.local.kubeapi import errors
 from flexinfer.local.kubeapi.apply import Owner, apply, owners_of, track_update
 from flexinfer.local.kubeapi.catalog import Catalog, schema_for
+from flexinfer.local.kubeapi.cel import available, rule_causes
+from flexinfer.local.kubeapi.crds import BUCKET
 from flexinfer.local.kubeapi.decoding import decode
 from flexinfer.local.kubeapi.deletion import DeleteOptions, Marking, mark
 from flexinfer.local.kubeapi.eventkinds import from_core, to_core
@@ -83,6 +85,8 @@ class Registry:
         """POST. Raises 400, 403, 404 (namespace), 409, 422."""
         options = options or WriteOptions()
         obj = decode(kind, body, options.validation, options.warnings)
+        if kind.bucket == BUCKET and not available():
+            options.warnings.append("CEL rules are not enforced: the package common-expression-language is missing")
         if obj["metadata"].get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
         return self._insert(kind, namespace, obj, options)
@@ -138,7 +142,7 @@ class Registry:
         strategy = strategy_of(kind.bucket)
         if kind.custom:
             body = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
-            return validate(body, schema_for(kind), "")
+            return validate(body, schema_for(kind), "") or rule_causes(obj, before, schema_for(kind))
         found = []
         spec = schema_for(kind).member("spec")
         if strategy.check is not None and spec is not None and isinstance(obj.get("spec"), dict):

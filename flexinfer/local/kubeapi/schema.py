@@ -29,6 +29,7 @@ class Schema:
         self.merge_key = str(raw.get("x-kubernetes-patch-merge-key", ""))
         self.patch_strategy = frozenset(str(raw.get("x-kubernetes-patch-strategy", "")).split(","))
         self._bare: Schema | None = None
+        self._beside: dict[str, Schema] = {}
         self.has_default = "default" in raw
 
     def _resolve(self, raw: Json, name: str) -> tuple[Json, str]:
@@ -45,10 +46,16 @@ class Schema:
         resolved, _ = self._resolve(self._definitions.get(target, {}), target)
         return {**resolved, **beside}, target
 
+    def beside(self, members: dict[str, "Schema"]) -> "Schema":
+        """This schema with members that come from elsewhere, as ``metadata`` does in a CRD."""
+        self._beside = members
+        return self
+
     @cached_property
     def properties(self) -> dict[str, "Schema"]:
         """Declared members."""
-        return {key: Schema(value, self._definitions) for key, value in (self.raw.get("properties") or {}).items()}
+        declared = self.raw.get("properties") or {}
+        return {key: Schema(value, self._definitions) for key, value in declared.items()} | self._beside
 
     @cached_property
     def additional(self) -> "Schema | None":
@@ -77,6 +84,16 @@ class Schema:
         # In Kubernetes' own definitions a bare object is free (FieldsV1, RawExtension); in a CRD it is empty.
         return not self.type or bool(self._definitions)
 
+    @cached_property
+    def has_rules(self) -> bool:
+        """Whether CEL rules stand here or below. Only CRDs have them, and those are not recursive."""
+        if self._definitions:
+            return False
+        if self.raw.get("x-kubernetes-validations"):
+            return True
+        below = [*self.properties.values(), self.additional, self.items]
+        return any(child is not None and child.has_rules for child in below)
+
     @property
     def required(self) -> tuple[str, ...]:
         """Names that must be present."""
@@ -85,7 +102,7 @@ class Schema:
     def without_defaults(self) -> "Schema":
         """The same schema with no defaults anywhere."""
         if self._bare is None:
-            self._bare = Schema(_strip_defaults(self.raw), self._definitions, self.name)
+            self._bare = Schema(_strip_defaults(self.raw), self._definitions, self.name).beside(self._beside)
         return self._bare
 
     def member(self, name: str) -> "Schema | None":
