@@ -6,14 +6,12 @@ those of core.benchmark.failures.
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
 from flexinfer.adapters.bus.nats import NatsBus
-from flexinfer.adapters.inference.client import OpenAIClient
-from flexinfer.adapters.inference.driver import Driver, Target
 from flexinfer.adapters.inference.report import Report
+from flexinfer.adapters.inference.session import Listener, measure_server
 from flexinfer.config.bench import BenchSettings
 from flexinfer.contracts import events
 from flexinfer.contracts.envelope import EventMint
@@ -26,7 +24,6 @@ from flexinfer.core.benchmark.failures import (
     failed,
 )
 from flexinfer.core.benchmark.findings import StageResult, Unusable
-from flexinfer.core.benchmark.prompts import request_options
 from flexinfer.core.benchmark.summary import Subject, started, summarise
 from flexinfer.core.benchmark.witness import Witness
 from flexinfer.ports import Bus, BusFact, BusRefused, BusUnavailable, Snapshot
@@ -103,35 +100,13 @@ async def _outcome(settings: BenchSettings, subject: Subject, report: Report, wi
 
 
 async def _result(settings: BenchSettings, subject: Subject, report: Report, witness: Witness) -> events.BenchCompleted:
-    try:
-        plan = settings.plan()
-    except ValueError as err:
-        raise Unusable("BadSettings", str(err)) from err
-    client = OpenAIClient(
-        settings.url, api=settings.api, timeout=settings.request_timeout, api_key=settings.api_key, ca=settings.ca
-    )
-    seed = settings.seed or secrets.randbits(62)
-    target = Target(
-        client=client,
-        model=settings.model,
-        clock=SystemClock(),
-        options=request_options(settings.backend, seed),
-        seed=seed,
-        ready_timeout=settings.ready_timeout,
-        time_limit=settings.time_limit,
-    )
-    try:
-        await client.open()
-    except OSError as err:
-        raise Unusable("BadSettings", f"the CA file {settings.ca} cannot be used: {err.strerror or err}") from err
-    try:
-        driver = Driver(target, plan, subject.key, report.sample)
-        waited = await driver.ready()
+    async def ready(plan: events.BenchSettings, waited: float) -> None:
         log.info("%s answers after %.1f s, measuring", settings.model, waited)
         await report.send(started(subject, plan))
-        found = await driver.run()
-    finally:
-        await client.close()
+
+    plan, found = await measure_server(
+        settings, subject.backend, subject.key, SystemClock(), Listener(ready, report.sample)
+    )
     witness.check(subject.device_class)
     if witness.hardware is not None:
         subject = replace(subject, virtual=witness.hardware.virtual)

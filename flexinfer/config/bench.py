@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from flexinfer.config.common import BusSettings, parse_duration, setting
+from flexinfer.config.common import BusSettings, Settings, parse_duration, setting
 from flexinfer.contracts import events
 from flexinfer.core.benchmark import schedule
 from flexinfer.core.benchmark.summary import Subject
@@ -18,22 +18,11 @@ from flexinfer.core.fleet.identity import MAX_KEY, result_key, workload_id
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
 
 
-class BenchSettings(BusSettings):
-    """Measure one engine instance with real requests and publish a result."""
+class MeasureSettings(Settings):
+    """What is asked, how often, and how long we wait; shared by the Job and by ``flexinfer bench run``."""
 
     url: str = setting("", "base URL of the proxy or server, without /v1")
     model: str = setting("", "model name to ask for; the hidden alias when run by the manager")
-    key: str = setting("", "benchmark key of the result")
-    workload: str = setting("", "workload id of the result")
-    image: str = setting("", "engine image recorded in the result")
-    image_digest: str = setting("", "digest of that image, if known beforehand")
-    driver_major: str = setting("", "driver major recorded in the result")
-    model_namespace: str = setting("default", "namespace of the measured model object")
-    model_name: str = setting("", "name of the measured model object")
-    source: str = setting("", "model source recorded in the result")
-    backend: str = setting("", "engine recorded in the result")
-    device_class: str = setting("", "device class recorded in the result")
-    node_name: str = setting("", "node recorded in the result", env="NODE_NAME")
     api: Literal["chat", "completions"] = setting("completions", "which API is measured")
     api_key: str = setting("", "API key of the proxy or server")
     ca: Path | None = setting(None, "PEM file of the CA that signed the server's certificate")
@@ -48,7 +37,6 @@ class BenchSettings(BusSettings):
     request_timeout: Seconds = setting(300.0, "longest single request")
     time_limit: Seconds = setting(480.0, "longest measurement; what is left of the curve then is left out")
     cost_per_hour: float | None = setting(None, "price of the node per hour, for the cost per million tokens")
-    termination_log: Path = setting(Path("/dev/termination-log"), "where the result is repeated for the manager")
 
     def plan(self) -> events.BenchSettings:
         """What the run does, as it goes into the result. Raises ValueError with every problem named."""
@@ -77,8 +65,6 @@ class BenchSettings(BusSettings):
         wrong = [f"{name} must not be empty" for name in ("url", "model") if not getattr(self, name)]
         if self.url and not self.url.startswith(("http://", "https://")):
             wrong.append(f"url {self.url!r} must begin with http:// or https://")
-        if len(self.key) > MAX_KEY:
-            wrong.append(f"key must be at most {MAX_KEY} characters")
         wrong += [
             f"{name.replace('_', ' ')} must be above 0"
             for name in ("ready_timeout", "request_timeout", "time_limit")
@@ -86,6 +72,29 @@ class BenchSettings(BusSettings):
         ]
         if self.cost_per_hour is not None and self.cost_per_hour < 0:
             wrong.append("cost per hour must not be negative")
+        return wrong
+
+
+class BenchSettings(MeasureSettings, BusSettings):
+    """Measure one engine instance with real requests and publish a result."""
+
+    key: str = setting("", "benchmark key of the result")
+    workload: str = setting("", "workload id of the result")
+    image: str = setting("", "engine image recorded in the result")
+    image_digest: str = setting("", "digest of that image, if known beforehand")
+    driver_major: str = setting("", "driver major recorded in the result")
+    model_namespace: str = setting("default", "namespace of the measured model object")
+    model_name: str = setting("", "name of the measured model object")
+    source: str = setting("", "model source recorded in the result")
+    backend: str = setting("", "engine recorded in the result")
+    device_class: str = setting("", "device class recorded in the result")
+    node_name: str = setting("", "node recorded in the result", env="NODE_NAME")
+    termination_log: Path = setting(Path("/dev/termination-log"), "where the result is repeated for the manager")
+
+    def _problems(self) -> list[str]:
+        wrong = super()._problems()
+        if len(self.key) > MAX_KEY:
+            wrong.append(f"key must be at most {MAX_KEY} characters")
         return wrong
 
     def subject(self) -> Subject:

@@ -177,6 +177,7 @@ class BenchSample(Payload, frozen=True, kw_only=True):
     first_token_seconds: Amount | None = None
     engine_tokens_per_second: Amount | None = None  # the engine's own account of the same request
     planned_iterations: Count | None = None
+    prompt_tokens: Count | None = None  # length the stage asks for
 
 
 class CurvePoint(Payload, frozen=True, kw_only=True):

@@ -183,6 +183,7 @@ class Driver:
             first_token_seconds=measured.first_token,
             engine_tokens_per_second=measured.engine_tokens_per_second,
             planned_iterations=stage.at_least,
+            prompt_tokens=stage.prompt_tokens,
         )
 
     async def _ask(self, prompt: str, max_tokens: int) -> Completion:

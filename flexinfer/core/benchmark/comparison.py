@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import BenchCompleted
@@ -16,8 +17,9 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Key and start of the time, unique enough to point at one run of several."""
-        return f"{self.result.key}@{self.at:.0f}"
+        """``<key>@<UTC time to the millisecond>``: points at one run of several."""
+        when = datetime.fromtimestamp(self.at, UTC).replace(tzinfo=None)
+        return f"{self.result.key}@{when.isoformat(timespec='milliseconds')}"
 
 
 def runs_of(events: Iterable[Event]) -> tuple[Run, ...]:
@@ -39,7 +41,7 @@ def history(runs: Sequence[Run], run: Run) -> tuple[Run, ...]:
 
 
 def find(runs: Sequence[Run], name: str) -> Run:
-    """The last run whose key, or key@time, begins with ``name``.
+    """The last run whose key, or key@time, begins with ``name``: ``smol`` or ``smol-0123456789ab@2026-01-31``.
 
     Raises LookupError with a sentence when there is none or several keys match.
     """
@@ -105,21 +107,19 @@ def compare(old: BenchCompleted, new: BenchCompleted) -> tuple[Row, ...]:
     return tuple(row for row in rows if row.old is not None or row.new is not None)
 
 
+_IDENTITY = ("source", "backend", "workload", "image", "image_digest", "driver_major", "device_class", "node")
+
+
 def identity_changes(old: BenchCompleted, new: BenchCompleted) -> tuple[str, ...]:
-    """One sentence per part of the identity that differs: why these two are not repeats of one measurement."""
-    parts = (
-        "source",
-        "backend",
-        "workload",
-        "image",
-        "image_digest",
-        "driver_major",
-        "device_class",
-        "node",
-        "settings",
-    )
-    return tuple(
-        f"{part.replace('_', ' ')}: {getattr(old, part) or '-'} → {getattr(new, part) or '-'}"
-        for part in parts
-        if getattr(old, part) != getattr(new, part)
-    )
+    """One sentence per part of identity or settings that differs: why these are no repeats of one measurement."""
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in _IDENTITY]
+    pairs += [
+        (name, getattr(old.settings, name), getattr(new.settings, name)) for name in old.settings.__struct_fields__
+    ]
+    return tuple(f"{name.replace('_', ' ')}: {_said(a)} → {_said(b)}" for name, a, b in pairs if a != b)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(str(part) for part in value)
+    return str(value) if value not in (None, "") else "-"

@@ -34,7 +34,9 @@ def test_history_spans_images_and_drivers():
     assert [run.at for run in history(RUNS, RUNS[3])] == [1.0, 3.0, 4.0]
 
 
-@pytest.mark.parametrize(("name", "at"), [("m-aaaa", 3.0), ("m-aaaa@1", 1.0), ("m-b", 4.0), ("x", 2.0)])
+@pytest.mark.parametrize(
+    ("name", "at"), [("m-aaaa", 3.0), ("m-aaaa@1970-01-01T00:00:01", 1.0), ("m-b", 4.0), ("x", 2.0)]
+)
 def test_a_run_is_found_by_the_start_of_its_name(name: str, at: float):
     assert find(RUNS, name).at == at
 
