@@ -4,10 +4,17 @@ The view is mutable on purpose: a persistent copy per event would cost more than
 part 8, replay). It has one writer, the fold; readers run on the same event loop.
 """
 
+import heapq
+from collections import deque
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import inf
 
 from flexinfer.contracts.envelope import Event
-from flexinfer.contracts.events import BenchCompleted, NodeHardware, NodeStatus, NodeTelemetry
+from flexinfer.contracts.events import BenchCompleted, DeviceTelemetry, NodeHardware, NodeStatus, NodeTelemetry
+from flexinfer.contracts.labels import DEFAULT_PREFIX
+
+CHANGES_KEPT = 20_000
 
 
 @dataclass(slots=True)
@@ -48,6 +55,27 @@ class OrderBook:
 
 
 @dataclass(slots=True)
+class Claim:
+    """What one pod takes, or is about to take, of one node.
+
+    ``whole`` devices are taken while the pod lives. ``memory_mib`` (0: not told) is held until telemetry shows the
+    use. ``at``: when it was bound, or when an unbound reservation lapses. ``baseline_mib``: free memory of the node
+    when it was bound.
+    """
+
+    uid: str
+    vendor: str  # NVIDIA, AMD, INTEL, CPU, or empty for any accelerator
+    whole: int
+    memory_mib: float
+    at: float
+    bound: bool
+    shown: bool = False
+    baseline_mib: float | None = None
+    namespace: str = ""
+    name: str = ""
+
+
+@dataclass(slots=True)
 class NodeView:
     """All that is known of one node. Times are Unix seconds by this process's clock, at receipt."""
 
@@ -56,19 +84,38 @@ class NodeView:
     telemetry: NodeTelemetry | None = None
     telemetry_at: float = 0.0
     status: NodeStatus | None = None
+    status_at: float = 0.0
     exists: bool = False  # a Node object is there
     unschedulable: bool = False
     cost: float | None = None
+    figures: dict[str, DeviceTelemetry] = field(default_factory=dict)  # of ``telemetry``, by uuid
+    claims: dict[str, Claim] = field(default_factory=dict)  # by pod uid
+    alarm: float = inf  # when time alone may change what this node offers
+    seen_at: float = 0.0  # when anything last came in about it
 
 
 @dataclass(slots=True)
 class FleetView:
-    """Nodes by name and results by benchmark key. ``version`` grows with every accepted fact."""
+    """Nodes by name and results by benchmark key. ``version`` grows with every accepted fact.
+
+    ``changes`` names the nodes touched, oldest first; the newest entry has number ``touched``. ``digest`` is the
+    same for the same set of facts, in whatever order they came.
+    """
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
     results: dict[str, BenchCompleted] = field(default_factory=dict)
     order: OrderBook = field(default_factory=OrderBook)
     version: int = 0
+    prefix: str = DEFAULT_PREFIX
+    degraded: bool = False
+    digest: int = 0
+    result_at: dict[str, float] = field(default_factory=dict)
+    by_workload: dict[str, dict[str, BenchCompleted]] = field(default_factory=dict)
+    results_version: int = 0
+    claimed_on: dict[str, str] = field(default_factory=dict)  # pod uid -> node
+    changes: deque[str] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
+    touched: int = 0
+    alarms: list[tuple[float, str]] = field(default_factory=list)
 
     def node(self, name: str) -> NodeView:
         """The node's record, made if new."""
@@ -76,3 +123,20 @@ class FleetView:
         if found is None:
             found = self.nodes[name] = NodeView(name)
         return found
+
+    def mix(self, *parts: object) -> None:
+        """Put a fact into ``digest``, or take it out again: the same call does both."""
+        text = "\0".join(map(str, parts)).encode()
+        self.digest ^= int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+
+    def touch(self, name: str) -> None:
+        """What this node offers may have changed."""
+        self.version += 1
+        self.touched += 1
+        self.changes.append(name)
+
+    def arm(self, node: NodeView, at: float) -> None:
+        """Look at this node again at ``at`` or earlier (see ``fold.tick``)."""
+        if at < node.alarm:
+            node.alarm = at
+            heapq.heappush(self.alarms, (at, node.name))

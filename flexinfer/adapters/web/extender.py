@@ -1,0 +1,189 @@
+"""The extender as raw ASGI: decode, decide in memory, encode. Nothing here waits for anything but the request.
+
+kube-scheduler takes any status but 200 as a failure it cannot read, so refusals are 200 with ``Error``.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from urllib.parse import parse_qs
+
+import msgspec
+
+from flexinfer.adapters.web import extender_wire as wire
+from flexinfer.adapters.web.ops import Report, answer_ops
+from flexinfer.adapters.web.serve import Receive, Scope, Send, respond
+from flexinfer.core.placement.desk import Desk
+from flexinfer.core.placement.explanation import what_if
+from flexinfer.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+_REQUESTS = metrics.counter(
+    "flexinfer_scheduler_requests_total", "Extender requests by phase and result.", ("phase", "result")
+)
+_SECONDS = metrics.histogram(
+    "flexinfer_scheduler_request_seconds",
+    "Time from the whole request received to the answer made.",
+    ("phase",),
+    (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+)
+_REJECTED = metrics.counter("flexinfer_scheduler_rejected_nodes_total", "Nodes filtered out, by reason.", ("reason",))
+_LAST_CALL = metrics.gauge(
+    "flexinfer_scheduler_last_request_timestamp_seconds", "When kube-scheduler last called; 0: never.", ("phase",)
+)
+
+PHASES = {"/filter": "filter", "/prioritize": "prioritize", "/score": "prioritize", "/preempt": "preempt"}
+
+
+class ExtenderApp:
+    """The ASGI application. ``cold`` says why the view cannot answer yet, None when it can; ``after`` is called when
+    an answer has left."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        cold: Callable[[], str | None],
+        report: Report,
+        now: Callable[[], float],
+        max_body: int,
+        after: Callable[[], None],
+    ) -> None:
+        self._desk = desk
+        self._after = after
+        self._cold = cold
+        self._report = report
+        self._now = now
+        self._max_body = max_body
+        self._shapes: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"].rstrip("/")
+        phase = PHASES.get(path)
+        if phase is not None and scope["method"] == "POST":
+            await self._post(phase, receive, send)
+        elif path == "/explain" and scope["method"] == "GET":
+            await self._explain(scope, send)
+        elif not await answer_ops(path, send, self._report):
+            await respond(send, 404, b'{"error":"not found: POST /filter, /prioritize, /preempt or GET /explain"}')
+
+    async def _post(self, phase: str, receive: Receive, send: Send) -> None:
+        body = await read_or_drain(receive, self._max_body)
+        began = time.perf_counter()
+        answer, result = self._answer(phase, body)
+        _SECONDS.labels(phase).observe(time.perf_counter() - began)
+        _REQUESTS.labels(phase, result).inc()
+        _LAST_CALL.labels(phase).set(self._now())
+        await respond(send, 200, answer)
+        self._after()
+
+    def _answer(self, phase: str, body: bytes | None) -> tuple[bytes, str]:
+        """The answer and what to count it as: ok, rejected, bad, cold or large."""
+        if body is None:
+            return self._refusal(phase, f"flexinfer: request larger than {self._max_body} bytes"), "large"
+        reason = self._cold()
+        if reason is not None:
+            return self._refusal(phase, f"flexinfer: {reason}"), "cold"
+        try:
+            if phase == "filter":
+                return self._filter(body)
+            if phase == "prioritize":
+                return self._prioritize(body), "ok"
+            return self._preempt(body), "ok"
+        except wire.BadRequest as err:
+            log.warning("bad %s request: %s", phase, err)
+            return self._refusal(phase, f"flexinfer: {err}"), "bad"
+
+    def _refusal(self, phase: str, message: str) -> bytes:
+        if phase == "filter":
+            return wire.filter_error(message)
+        return b"[]" if phase == "prioritize" else wire.preemption_answer({})
+
+    def _filter(self, body: bytes) -> tuple[bytes, str]:
+        query = wire.read_query(body)
+        self._say_shape(query)
+        found = self._desk.filter(query.pod, query.names, self._now())
+        failed: dict[str, str] = {}
+        final: dict[str, str] = {}
+        for name, reason in found.failed.items():
+            (final if reason.final else failed)[name] = reason.text
+        for reason in set(found.failed.values()):
+            _REJECTED.labels(reason.code).inc(found.counts[reason.text])
+        answer = wire.filter_answer(query, found.passed, failed, final)
+        return answer, "ok" if found.passed or not query.names else "rejected"
+
+    def _prioritize(self, body: bytes) -> bytes:
+        query = wire.read_query(body)
+        return wire.priority_answer(self._desk.prioritize(query.pod, query.names, self._now()))
+
+    def _preempt(self, body: bytes) -> bytes:
+        pod, candidates = wire.read_preemption(body)
+        victims = {name: wire.uids(found) for name, found in candidates.items()}
+        kept = self._desk.preempt(pod, victims, self._now())
+        return wire.preemption_answer({name: candidates[name] for name in kept})
+
+    def _say_shape(self, query: wire.NodeQuery) -> None:
+        shape = (
+            "node names (nodeCacheCapable: true)" if query.items is None else "whole nodes (nodeCacheCapable: false)"
+        )
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            log.info("kube-scheduler sends %s", shape)
+
+    async def _explain(self, scope: Scope, send: Send) -> None:
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        namespace, pod = asked.get("namespace", ["default"])[0], asked.get("pod", [""])[0]
+        found = self._desk.explain(namespace, pod.removeprefix("pod/"))
+        if found is None:
+            await respond(
+                send, 404, msgspec.json.encode({"error": f"no decision about {namespace}/{pod} is kept here"})
+            )
+            return
+        try:
+            weights = parse_weights(asked.get("what-if", []))
+            answer = what_if(found, weights) if weights else found
+        except ValueError as err:
+            await respond(send, 400, msgspec.json.encode({"error": str(err)}))
+            return
+        await respond(send, 200, msgspec.json.encode(answer))
+
+
+def parse_weights(texts: list[str]) -> dict[str, float]:
+    """``weights.tps=1`` and more, each or several separated by commas. Raises ValueError.
+
+    >>> parse_weights(["weights.tps=1,weights.cost=0"])
+    {'tps': 1.0, 'cost': 0.0}
+    """
+    found: dict[str, float] = {}
+    for text in ",".join(texts).split(","):
+        if not text:
+            continue
+        name, equals, value = text.partition("=")
+        try:
+            found[name.removeprefix("weights.").strip()] = float(value)
+        except ValueError:
+            raise ValueError(f"{text!r} is no weight; write weights.tps=1") from None
+        if not equals:
+            raise ValueError(f"{text!r} is no weight; write weights.tps=1")
+    return found
+
+
+async def read_or_drain(receive: Receive, limit: int) -> bytes | None:
+    """The whole body; None if it is larger than ``limit``, and then read to its end, so that the sender listens."""
+    parts: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        more = bool(message.get("more_body"))
+        if size > limit:
+            parts.clear()
+        else:
+            parts.append(chunk)
+    return None if size > limit else parts[0] if len(parts) == 1 else b"".join(parts)

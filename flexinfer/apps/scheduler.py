@@ -1,0 +1,121 @@
+"""``flexinfer-sched``: the extender over a view folded from the bus and the API server."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from flexinfer import __version__
+from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.adapters.kube.client import KubeClient
+from flexinfer.adapters.kube.informer import Informer
+from flexinfer.adapters.kube.recorder import EventRecorder
+from flexinfer.adapters.web.extender import ExtenderApp
+from flexinfer.adapters.web.ops import ops_app
+from flexinfer.adapters.web.serve import TlsFiles, WebServer, listen
+from flexinfer.config.scheduler import SchedulerSettings
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.kubernetes import NODES, PODS
+from flexinfer.core.fleet.fold import STATE_TYPES
+from flexinfer.core.fleet.view import FleetView
+from flexinfer.core.placement.desk import Desk
+from flexinfer.core.placement.scoring import Weights
+from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.journal import Header, Journal
+from flexinfer.runtime.placement.intake import FleetIntake
+from flexinfer.runtime.placement.outbox import DecisionOutbox
+from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
+from flexinfer.runtime.readiness import Readiness
+from flexinfer.runtime.tasks import Supervisor
+
+# Ended pods hold nothing; leaving them out keeps the list small, and a pod that ends arrives as deleted.
+LIVING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def weights_of(settings: SchedulerSettings) -> Weights:
+    """The weights of the terms."""
+    return Weights(
+        settings.weight_tps,
+        settings.weight_util,
+        settings.weight_cost,
+        settings.weight_kv_cache,
+        settings.weight_vram_free,
+    )
+
+
+async def run(settings: SchedulerSettings) -> int:
+    """Serve until a signal; the exit code."""
+    if not settings.nats_url:
+        return fail("flexinfer-sched: no bus address; give --nats-url or NATS_URL", 2)
+    stop = stop_signals()
+    clock = SystemClock()
+    instance = settings.advertise or host_name()
+    async with AsyncExitStack() as stack:
+        supervisor = Supervisor("scheduler")
+        view = FleetView(prefix=settings.label_prefix)
+        intake = FleetIntake(view, clock.now, _journal(settings, stack, instance, clock.now()))
+        desk = Desk(view, weights_of(settings), settings.reservation_ttl)
+        api = await KubeClient.connect(settings.kubeconfig)
+        stack.push_async_callback(api.aclose)
+        bus = await NatsBus.start(
+            settings.nats_url, name="scheduler", cluster=settings.cluster, credentials=settings.nats_credentials,
+            ca=settings.nats_ca, clock=clock,
+        )  # fmt: skip
+        stack.push_async_callback(bus.close)
+        stack.push_async_callback(supervisor.close)
+        nodes = Informer(api, NODES, intake.kube)
+        pods = Informer(api, PODS, intake.kube, fields=LIVING_PODS)
+        recorder = EventRecorder(api, "scheduler", clock, instance)
+        mint = EventMint.start("scheduler", instance, boot_id(), clock.now, settings.cluster)
+        outbox = DecisionOutbox(desk, bus, mint, recorder, clock.now)
+
+        ready = Readiness()
+        ready.require("bus", lambda: None if intake.snapshots else "no snapshot of the bus state yet")
+        ready.require("nodes", lambda: None if nodes.synced else "the list of Nodes is not complete yet")
+        ready.require("pods", lambda: None if pods.synced else "the list of Pods is not complete yet")
+
+        app = ExtenderApp(desk, _cold(ready), ready.report, clock.now, settings.max_body, after=outbox.wake)
+        supervisor.forever("nodes", nodes.run)
+        supervisor.forever("pods", pods.run)
+        supervisor.forever("recorder", recorder.run)
+        supervisor.once("follow", bus.follow(STATE_TYPES, intake.bus))
+        supervisor.forever("outbox", outbox.run)
+        server = await WebServer(app, listen(settings.host, settings.port), drain=5.0, tls=_tls(settings)).start()
+        stack.push_async_callback(server.stop)
+        if settings.metrics_port:
+            plain = await WebServer(ops_app(ready.report), listen(settings.host, settings.metrics_port)).start()
+            stack.push_async_callback(plain.stop)
+        await stop.wait()
+        ready.draining = True
+        await recorder.flush()
+    return 0
+
+
+def _cold(ready: Readiness) -> Callable[[], str | None]:
+    """Why the view must not answer yet: the first check that fails."""
+
+    def why() -> str | None:
+        for check in ready.checks.values():
+            reason = check()
+            if reason is not None:
+                return reason
+        return None
+
+    return why
+
+
+def _tls(settings: SchedulerSettings) -> TlsFiles | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    client_ca = str(settings.tls_client_ca) if settings.tls_client_ca else None
+    return TlsFiles(str(settings.tls_cert), str(settings.tls_key), client_ca)
+
+
+def _journal(settings: SchedulerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
+    if settings.record is None:
+        return None
+    header = Header(
+        tape="flexinfer", version=1, component="scheduler", instance=instance, release=__version__, started=now,
+        settings=settings.model_dump(mode="json"),
+    )  # fmt: skip
+    journal = Journal.open(settings.record, header)
+    stack.callback(journal.close)
+    return journal

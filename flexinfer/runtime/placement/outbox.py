@@ -1,0 +1,61 @@
+"""Decisions on their way out: an event on the bus for each attempt and one line on the pod itself."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, Protocol
+
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import PlacementDecided
+from flexinfer.contracts.kubernetes import PODS, Object
+from flexinfer.core.placement.desk import Desk
+from flexinfer.core.placement.explanation import sentence
+from flexinfer.ports import Bus
+
+BEAT_SECONDS = 0.5
+
+
+class Recorder(Protocol):
+    """Kubernetes Events."""
+
+    def emit(self, regarding: Object, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:  # noqa: A002 - the API's own name
+        """Queue one; never raises."""
+        ...
+
+
+class DecisionOutbox:
+    """Publishes what the desk decided, after the answer has left."""
+
+    def __init__(self, desk: Desk, bus: Bus, mint: EventMint, recorder: Recorder, now: Callable[[], float]) -> None:
+        self._desk = desk
+        self._bus = bus
+        self._mint = mint
+        self._recorder = recorder
+        self._now = now
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something was decided."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled; attempts whose ranking was never asked for are decided on the way."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+            self._desk.flush(self._now())
+            while self._desk.outbox:
+                await self._send(self._desk.outbox.popleft())
+
+    async def _send(self, decided: PlacementDecided) -> None:
+        await self._bus.publish(self._mint.mint(decided))
+        reference: Object = {
+            "apiVersion": PODS.api_version,
+            "kind": PODS.kind,
+            "metadata": {"namespace": decided.namespace, "name": decided.pod, "uid": decided.pod_uid},
+        }
+        kind: Literal["Normal", "Warning"] = "Warning" if decided.outcome == "rejected" else "Normal"
+        reason = "PlacementRejected" if decided.outcome == "rejected" else "PlacementRanked"
+        self._recorder.emit(reference, kind, reason, sentence(decided))

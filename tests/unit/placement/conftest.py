@@ -1,0 +1,116 @@
+"""Fleets, pods and results for placement tests; NOW is the only time there is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import (
+    BenchCompleted,
+    Cpu,
+    Device,
+    DeviceTelemetry,
+    NodeHardware,
+    NodeStatus,
+    NodeTelemetry,
+)
+from flexinfer.contracts.extender import PodObject
+from flexinfer.core.fleet.fold import fold
+from flexinfer.core.fleet.view import FleetView
+from flexinfer.core.hardware.device_class import device_class
+
+NOW = 1_800_000_000.0
+CARDS: dict[str, dict[str, Any]] = {
+    "4090": {"product": "NVIDIA GeForce RTX 4090", "arch": "sm_89", "memory_mib": 24564, "vendor": "NVIDIA"},
+    "3090": {"product": "NVIDIA GeForce RTX 3090", "arch": "sm_86", "memory_mib": 24576, "vendor": "NVIDIA"},
+    "4080": {"product": "NVIDIA GeForce RTX 4080", "arch": "sm_89", "memory_mib": 16376, "vendor": "NVIDIA"},
+    "7900": {"product": "AMD Radeon RX 7900 XTX", "arch": "gfx1100", "memory_mib": 24560, "vendor": "AMD"},
+    "p40": {"product": "NVIDIA Tesla P40", "arch": "sm_61", "memory_mib": 24576, "vendor": "NVIDIA"},
+}
+
+
+def card(kind: str, index: int = 0, node: str = "n", **changes: Any) -> Device:
+    """One device; all but P40 have int4."""
+    return Device(**({"index": index, "uuid": f"{node}-{index}", "int4": kind != "p40"} | CARDS[kind] | changes))
+
+
+class Fleet:
+    """Builds a view event by event, as agents and benches would."""
+
+    def __init__(self) -> None:
+        self.view = FleetView()
+        self.now = NOW
+        self._mints: dict[str, EventMint] = {}
+
+    def _mint(self, source: str) -> EventMint:
+        return self._mints.setdefault(source, EventMint.start("agent", source, "boot-1", lambda: self.now))
+
+    def tell(self, source: str, data: Any, at: float | None = None) -> None:
+        """Fold one event of ``source``."""
+        fold(self.view, self._mint(source).mint(data, at), self.now)
+
+    def node(self, name: str, *kinds: str, cpu: Cpu | None = None, cost: float | None = None, **live: Any) -> None:
+        """A node with these cards and, unless ``live`` has ``silent``, telemetry with them idle."""
+        devices = tuple(card(kind, index, name) for index, kind in enumerate(kinds))
+        self.tell(name, NodeHardware(node=name, devices=devices, cpu=cpu or Cpu(model="AMD EPYC", threads=16)))
+        self.view.node(name).cost = cost
+        if not live.pop("silent", False):
+            self.live(name, **live)
+
+    def live(self, name: str, util: float = 0.0, free: float = 1.0, at: float | None = None, **more: Any) -> None:
+        """Telemetry with the same figures on every device; ``free`` as a share."""
+        hardware = self.view.nodes[name].hardware
+        assert hardware is not None
+        devices = tuple(
+            DeviceTelemetry(
+                index=d.index, uuid=d.uuid, util_percent=util, memory_free_mib=int((d.memory_mib or 0) * free)
+            )
+            for d in hardware.devices
+        )
+        self.tell(name, NodeTelemetry(node=name, interval_seconds=2.0, devices=devices, **more), at)
+
+    def status(self, name: str, state: Any) -> None:
+        """Agent status."""
+        self.tell(name, NodeStatus(node=name, state=state))
+
+    def result(self, workload: str, kind: str, speed: float, count: int = 1, driver: str = "") -> None:
+        """A result measured on this card."""
+        name = device_class(card(kind), count)
+        key = f"{workload}-{kind}-{count}-{driver or 'x'}"
+        self.tell(
+            key,
+            BenchCompleted(
+                key=key, namespace="default", model="m", workload=workload, source="hf://m", backend="vllm",
+                device_class=name, tokens_per_second=speed, iterations=5, duration_seconds=30.0, driver_major=driver,
+            ),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def pod() -> Callable[..., PodObject]:
+    def make(name: str = "p", gpus: int | str = 1, resource: str = "nvidia.com/gpu", **annotations: str) -> PodObject:
+        keys = {
+            "key": "flexinfer.ai/benchmark-key", "vram": "flexinfer.ai/gpu.vram-estimate-mb",
+            "arch": "flexinfer.ai/gpu.arch", "vendor": "flexinfer.ai/gpu.vendor",
+            "quantization": "flexinfer.ai/quantization", "backend": "flexinfer.ai/backend",
+        }  # fmt: skip
+        resources = {"limits": {resource: gpus}} if gpus else {}
+        return msgspec.convert(
+            {
+                "metadata": {
+                    "name": name, "namespace": "default", "uid": f"uid-{name}",
+                    "annotations": {keys[key]: value for key, value in annotations.items()},
+                },
+                "spec": {"containers": [{"name": "c", "resources": resources}]},
+            },
+            PodObject,
+        )  # fmt: skip
+
+    return make
