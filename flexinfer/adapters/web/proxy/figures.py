@@ -1,0 +1,53 @@
+"""Metrics of the proxy. Model labels are names from the routing table, never from a request."""
+
+from flexinfer.telemetry import metrics
+
+NO_MODEL = ""
+
+REQUESTS = metrics.counter(
+    "flexinfer_proxy_requests_total", "Requests answered, by model and status.", ("model", "code")
+)
+REFUSED = metrics.counter("flexinfer_proxy_refused_total", "Requests the proxy answered with an error.", ("code",))
+RETRIES = metrics.counter("flexinfer_proxy_retries_total", "Attempts on another replica.", ("model", "why"))
+BROKEN = metrics.counter("flexinfer_proxy_broken_total", "Answers that broke after their first byte.", ("model",))
+CANCELLED = metrics.counter("flexinfer_proxy_cancelled_total", "Requests whose client left.", ("model",))
+TOKENS = metrics.counter("flexinfer_proxy_tokens_total", "Completion tokens relayed.", ("model",))
+DURATION = metrics.histogram(
+    "flexinfer_proxy_request_duration_seconds", "From the request's head to the end of its answer.", ("model",),
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
+)  # fmt: skip
+FIRST_BYTE = metrics.histogram(
+    "flexinfer_proxy_first_byte_seconds", "From the request's head to the engine's first byte.", ("model",),
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)  # fmt: skip
+OUTSTANDING = metrics.gauge("flexinfer_proxy_outstanding_requests", "Requests at engines now.", ("model",))
+WAITING = metrics.gauge("flexinfer_proxy_waiting_requests", "Requests waiting for a model to start.", ("model",))
+CLIENTS = metrics.gauge("flexinfer_proxy_client_connections", "Open client connections.")
+ENGINES = metrics.gauge("flexinfer_proxy_engine_connections", "Open engine connections.")
+
+
+class ModelFigures:
+    """The children of one model, looked up once."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.duration = DURATION.labels(model)
+        self.first_byte = FIRST_BYTE.labels(model)
+        self.tokens = TOKENS.labels(model)
+        self._codes: dict[int, object] = {}
+
+    def answered(self, status: int) -> None:
+        """One more answer."""
+        child = self._codes.get(status)
+        if child is None:
+            child = self._codes[status] = REQUESTS.labels(self.model, str(status))
+        child.inc()  # type: ignore[attr-defined] # a counter's child has no public type
+
+    def forget(self) -> None:
+        """The model is gone: so are its series."""
+        for code in self._codes:
+            metrics.forget(REQUESTS, self.model, str(code))
+        for metric in (DURATION, FIRST_BYTE, TOKENS, BROKEN, CANCELLED, OUTSTANDING, WAITING):
+            metrics.forget(metric, self.model)
+        for why in ("connect", "send", "head", "body", "timeout", "idle", "status"):
+            metrics.forget(RETRIES, self.model, why)

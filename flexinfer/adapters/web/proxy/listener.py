@@ -1,0 +1,115 @@
+"""Accepts clients and hands their requests to one handler."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
+
+from flexinfer.adapters.web.proxy.client import Client
+from flexinfer.adapters.web.proxy.limits import ServerLimits
+from flexinfer.adapters.web.proxy.request import Request
+from flexinfer.core.routing.refusal import Refusal
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Request, Client], Awaitable[None]]
+
+
+class Tasks(Protocol):
+    """Who runs background work (runtime.tasks.Supervisor)."""
+
+    def once(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run to the end; failures are logged and counted."""
+        ...
+
+    def forever(self, name: str, work: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
+        """Run again whenever it ends."""
+        ...
+
+
+class Listener:
+    """A listening socket and its connections."""
+
+    def __init__(
+        self,
+        handle: Handler,
+        tasks: Tasks,
+        limits: ServerLimits,
+        refused: Callable[[Refusal], None] = lambda _why: None,
+    ) -> None:
+        self.handle = handle
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.draining = False
+        self.refused = refused
+        self._tasks = tasks
+        self._clients: set[Client] = set()
+        self._server: asyncio.Server | None = None
+        self._gone = asyncio.Event()
+        self._sweeping: asyncio.Task[Any] | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Accept connections on a listening socket."""
+        self._server = await self.loop.create_server(lambda: Client(self), sock=sock, backlog=2048)
+        self._sweeping = self._tasks.once("client time limits", self._sweep())
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """The task of one connection."""
+        return self._tasks.once("client", work)
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._clients)
+
+    def opened(self, client: Client) -> None:
+        """A connection was accepted."""
+        self._clients.add(client)
+        if len(self._clients) > self.limits.connections:
+            client.turn_away(Refusal(503, "too_many_connections", "too many connections", retry_after=1))
+
+    def closed(self, client: Client) -> None:
+        """A connection ended."""
+        self._clients.discard(client)
+        if not self._clients:
+            self._gone.set()
+
+    async def _sweep(self) -> None:
+        limits = self.limits
+        pace = min(1.0, limits.head_seconds / 4, limits.body_seconds / 4, limits.idle_seconds / 4)
+        while True:
+            await asyncio.sleep(pace)
+            now = self.loop.time()
+            for client in tuple(self._clients):
+                client.check(now)
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket; connections go on."""
+        if self._server:
+            self._server.close()
+
+    async def drain(self, seconds: float, accept_seconds: float) -> None:
+        """Answer what is in flight, then end; new connections are still taken for ``accept_seconds``.
+
+        Idle connections are closed at once, the others after their answer; after ``seconds`` they are cut.
+        """
+        self.draining = True
+        began = self.loop.time()
+        while self._clients and (left := began + seconds - self.loop.time()) > 0:
+            if self.loop.time() - began >= accept_seconds:
+                self.stop_accepting()
+            for client in tuple(self._clients):
+                if client.idle:
+                    client.transport.close()
+            self._gone.clear()
+            try:
+                async with asyncio.timeout(min(0.25, left)):
+                    await self._gone.wait()
+            except TimeoutError:
+                continue
+        self.stop_accepting()
+        for client in tuple(self._clients):
+            client.transport.abort()
+        if self._sweeping:
+            self._sweeping.cancel()

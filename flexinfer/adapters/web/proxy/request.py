@@ -1,0 +1,104 @@
+"""One request as the listener read it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from flexinfer.core.routing.refusal import Refusal
+
+Header = tuple[bytes, bytes]
+
+
+class Request:
+    """Head first; the body arrives meanwhile. Header names are lower case."""
+
+    __slots__ = (
+        "_arrived", "_failure", "_hungry", "_limit", "_parts", "_size", "complete", "headers", "keep_alive", "method",
+        "old", "path", "query", "started", "wants_continue",
+    )  # fmt: skip
+
+    def __init__(self, limit: int, started: float) -> None:
+        self.method = ""
+        self.path = ""
+        self.query = ""
+        self.headers: list[Header] = []
+        self.old = False  # HTTP/1.0
+        self.keep_alive = True
+        self.wants_continue = False
+        self.complete = False
+        self.started = started  # loop time of the first byte
+        self._limit: Final = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._arrived: asyncio.Future[None] | None = None
+        self._hungry: Callable[[], None] | None = None
+        self._failure: Refusal | None = None
+
+    def header(self, name: bytes) -> str:
+        """The first value of a header as text, empty if it is missing."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return ""
+
+    @property
+    def size(self) -> int:
+        """Body bytes so far."""
+        return self._size
+
+    @property
+    def waited_for(self) -> bool:
+        """Whether a handler waits for the rest of the body."""
+        return self._arrived is not None
+
+    def on_hunger(self, ask: Callable[[], None]) -> None:
+        """``ask`` is called when the body is wanted and the client waits for ``100 Continue``."""
+        self._hungry = ask
+
+    def feed(self, data: bytes) -> None:
+        """The listener read a piece of the body; what is over the limit is thrown away."""
+        self._size += len(data)
+        if self._size <= self._limit:
+            self._parts.append(data)
+        else:
+            self._parts.clear()
+            self._wake()
+
+    def finish(self) -> None:
+        """The body is complete."""
+        self.complete = True
+        self._wake()
+
+    def fail(self, why: Refusal) -> None:
+        """The body will not be completed."""
+        self._failure = why
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    async def body(self) -> bytes:
+        """The whole body. Raises Refusal 413, or what ``fail`` was given."""
+        if not (self.complete or self._failure) and self._size <= self._limit:
+            if self._declared() > self._limit:
+                raise self._too_large()
+            if self.wants_continue and self._hungry:
+                self._hungry()
+            self._arrived = asyncio.get_running_loop().create_future()
+            try:
+                await self._arrived
+            finally:
+                self._arrived = None
+        if self._size > self._limit:
+            raise self._too_large()
+        if self._failure:
+            raise self._failure
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    def _declared(self) -> int:
+        length = self.header(b"content-length")
+        return int(length) if length.isdigit() else 0
+
+    def _too_large(self) -> Refusal:
+        return Refusal(413, "request_too_large", f"the request body is larger than {self._limit} bytes")
