@@ -91,6 +91,8 @@ FLAGS = (
     Flag(("--chat-template",), "chat_template", env="LLAMA_ARG_CHAT_TEMPLATE"),
     Flag(("--chat-template-file",), "chat_template_file", env="LLAMA_ARG_CHAT_TEMPLATE_FILE"),
     Flag(("--lora",), "lora"),
+    Flag(("--rope-freq-base",), "rope_freq_base", float, env="LLAMA_ARG_ROPE_FREQ_BASE"),
+    Flag(("--rope-freq-scale",), "rope_freq_scale", float, env="LLAMA_ARG_ROPE_FREQ_SCALE"),
     Flag(("-to", "--timeout"), "timeout", int, env="LLAMA_ARG_TIMEOUT"),
     Flag(("-s", "--seed"), "sampling.seed", int),
     Flag(("--temp",), "sampling.temp", float),

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from flexinfer.local.reaper import started_at
 
@@ -62,6 +62,17 @@ class Reaper:
         if path in self._folders:
             self._folders.discard(path)
             self._tell(f"-d {path}")
+
+    async def spawn(self, program: str, *args: str, **options: Any) -> asyncio.subprocess.Process:
+        """asyncio.create_subprocess_exec for a process that is tracked from its start, as leader of its own group.
+
+        A watcher of its end calls ``forget_pid``; one that is never forgotten is only signalled if it still exists.
+        """
+        process = await asyncio.create_subprocess_exec(
+            program, *args, start_new_session=True, preexec_fn=die_with_parent(), **options
+        )
+        self.track_pid(process.pid)
+        return process
 
     async def close(self) -> None:
         """Stop every group and remove every directory still tracked, then the reaper; returns when that is done."""

@@ -139,7 +139,7 @@ def test_a_busy_port_is_told_before_the_model_is_loaded(tmp_path):
         holder.listen()
         port = holder.getsockname()[1]
 
-        with pytest.raises(BadStart, match=f":{port}: "):
+        with pytest.raises(BadStart, match=rf":{port}: "):
             check({"model.path": str(model), "port": port})
 
 
