@@ -1,0 +1,302 @@
+"""What to measure next for one model, and whether it may be deployed meanwhile.
+
+Each device class goes its own way: claim → Job → result, or failure and a later try. Every step is decided from what
+exists, so a manager killed between two steps changes nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flexinfer.contracts.events import BenchCompleted, Endpoint, ModelEndpoint
+from flexinfer.contracts.kubernetes import JOBS, Object
+from flexinfer.core.effects import Create, Delete, Effect, Note, Publish
+from flexinfer.core.fleet.identity import result_key
+from flexinfer.core.lifecycle import claims
+from flexinfer.core.lifecycle.claims import Claim, read_claim
+from flexinfer.core.lifecycle.description import Description
+from flexinfer.core.lifecycle.engines import ENGINES
+from flexinfer.core.lifecycle.fit import Option
+from flexinfer.core.lifecycle.fold_results import BENCH_CONTAINER
+from flexinfer.core.lifecycle.job import IN_PLACE, Run, bench_job
+from flexinfer.core.lifecycle.naming import job_name
+from flexinfer.core.lifecycle.objects import condition, deleting, holds, labels, meta, name_of, parse_time, status, uid
+from flexinfer.core.lifecycle.pods import CONTAINER, image_of, port_of
+from flexinfer.core.lifecycle.view import BENCH_KEY, LifecycleView, ModelState
+
+RESULT_GRACE = 15.0  # a Job can be complete before its result has reached us
+BUSY_SECONDS = 30.0  # how long a run of a model that is deployed already may wait for a device
+
+
+@dataclass(slots=True)
+class Benchmarks:
+    """Where the measurements of one model stand. ``open`` maps a class that has no answer yet to what it waits for."""
+
+    results: dict[str, BenchCompleted] = field(default_factory=dict)  # by device class
+    open: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+    wake_at: list[float] = field(default_factory=list)
+
+    @property
+    def settled(self) -> bool:
+        """Every class has a result or failed."""
+        return not self.open
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One class of one model, with everything its next step depends on."""
+
+    view: LifecycleView
+    state: ModelState
+    wanted: Description
+    run: Run
+    now: float
+    deployed: bool  # the model serves, or starts to, already
+
+    @property
+    def job(self) -> Object | None:
+        return self.view.jobs.get((self.wanted.key.namespace, job_name(self.run.key)))
+
+    @property
+    def ours(self) -> Iterable[Object]:
+        return (p for p in self.view.pods_of(self.wanted.uid) if labels(p).get(BENCH_KEY) == self.run.key)
+
+
+def runs_of(view: LifecycleView, wanted: Description, options: tuple[Option, ...]) -> tuple[Run, ...]:
+    """The measurements that make the picture of this model complete; a class without an image cannot be measured."""
+    found = []
+    for option in options:
+        image = image_of(wanted, option.vendor, view.policy)
+        if image:
+            key = result_key(wanted.workload, image, option.driver_major, option.device_class)
+            found.append(Run(key, option, image))
+    return tuple(found)
+
+
+def plan_benchmarks(
+    view: LifecycleView, state: ModelState, wanted: Description, runs: tuple[Run, ...], now: float, *, deployed: bool
+) -> Benchmarks:
+    """The state of all measurements and the next step of each."""
+    out = Benchmarks()
+    for run in runs:
+        case = _Case(view, state, wanted, run, now, deployed)
+        result = view.fleet.results.get(run.key)
+        if result is not None:
+            out.results[run.option.device_class] = result
+            out.effects += _finished(case, result)
+        elif wanted.measure.enabled:
+            _next_step(case, out)
+        out.effects += _alias(case)
+    out.effects += _leftovers(view, wanted, {run.key for run in runs if wanted.measure.enabled})
+    return out
+
+
+def _finished(case: _Case, result: BenchCompleted) -> list[Effect]:
+    """The result is there: say so, and give the claim back once the record holds it."""
+    claim = case.view.claims.get(case.run.key)
+    if claim is None or read_claim(claim).holder_uid != case.wanted.uid:
+        return []
+    if not any(case.run.key in (record.get("data") or {}) for record in case.view.records.values()):
+        return []
+    text = f"{result.tokens_per_second:.1f} tokens/s on {result.device_class}"
+    return [
+        Note(case.state.object, "Normal", "BenchmarkCompleted", text),
+        claims.give_back(claim, case.view.policy),
+    ]
+
+
+def _next_step(case: _Case, out: Benchmarks) -> None:
+    found = case.view.claims.get(case.run.key)
+    label = case.run.option.device_class
+    if found is None:
+        out.open[label] = "is queued"
+        out.effects.append(claims.new_claim(case.wanted, case.run, case.view.policy))
+        return
+    if deleting(found):
+        out.open[label] = "is queued"
+        return
+    claim = read_claim(found)
+    if claim.holder_uid != case.wanted.uid:
+        _somebody_elses(case, claim, out)
+    else:
+        _our_own(case, claim, out)
+
+
+def _somebody_elses(case: _Case, claim: Claim, out: Benchmarks) -> None:
+    """An equal model measures: its result is ours too. If it is gone, we go on in its place."""
+    label = case.run.option.device_class
+    other = case.view.models.get(claim.holder)
+    alive = other is not None and uid(other.object) == claim.holder_uid and not deleting(other.object)
+    cares = alive and claim.holder in case.view.by_workload.get(case.wanted.workload, ())
+    if not cares:
+        out.open[label] = "is taken over from a model that is gone"
+        out.effects.append(claims.take_over(claim, case.wanted, case.run, case.view.policy))
+    elif case.now < claim.retry_at:
+        out.failed[label] = claim.message or claim.reason
+    else:
+        out.open[label] = f"is measured for {claim.holder.namespace}/{claim.holder.name}"
+
+
+def _our_own(case: _Case, claim: Claim, out: Benchmarks) -> None:
+    job = case.job
+    label = case.run.option.device_class
+    if job is None:
+        _without_job(case, claim, out)
+        return
+    if deleting(job):
+        out.open[label] = "waits for its last Job to go"
+        return
+    if uid(job) == claim.failed_uid:
+        out.effects.append(_drop(job))
+        out.failed[label] = claim.message or claim.reason
+        return
+    if uid(job) != claim.job_uid:
+        out.effects.append(claims.name_job(claim, job, case.view.policy))
+    why = _failure(case, job)
+    if why is None:
+        out.open[label] = _progress(case, job)
+        done_at = parse_time(status(job).get("completionTime"))
+        if done_at is not None:
+            out.wake_at.append(done_at + RESULT_GRACE)
+        elif case.deployed and _waiting(case):
+            out.wake_at.append(_age_from(job) + BUSY_SECONDS)
+        return
+    out.failed[label] = why[1]
+    out.effects += [
+        claims.count_failure(claim, uid(job), why, case.now, case.view.policy),
+        Note(case.state.object, "Warning", "BenchmarkFailed", f"{label}: {why[1]}"),
+        _drop(job),
+    ]
+
+
+def _without_job(case: _Case, claim: Claim, out: Benchmarks) -> None:
+    label = case.run.option.device_class
+    if claim.job_uid and claim.job_uid != claim.failed_uid:
+        why = ("JobDeleted", "its Job was deleted before it had a result")
+        out.failed[label] = why[1]
+        out.effects.append(claims.count_failure(claim, claim.job_uid, why, case.now, case.view.policy))
+        return
+    if case.now < claim.retry_at:
+        out.failed[label] = claim.message or claim.reason
+        out.wake_at.append(claim.retry_at)
+        return
+    run = case.run if not case.deployed else _in_place(case)
+    out.open[label] = "is started"
+    out.effects += [
+        Create(JOBS, bench_job(case.wanted, run, case.view.policy)),
+        Note(case.state.object, "Normal", "BenchmarkStarted", f"measuring {label} with Job {job_name(run.key)}"),
+    ]
+
+
+def _in_place(case: _Case) -> Run:
+    """A replica that runs on this class already is measured itself: its device may be the only one."""
+    for pod in case.view.pods_of(case.wanted.uid):
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        if BENCH_KEY not in labels(pod) and node in case.run.option.nodes and holds(pod, "Ready") and not deleting(pod):
+            return Run(case.run.key, case.run.option, case.run.image, name_of(pod)[1])
+    return case.run
+
+
+def _failure(case: _Case, job: Object) -> tuple[str, str] | None:
+    """(reason, sentence) when a Job ended without a result, or will not get one."""
+    failed = condition(job, "Failed")
+    if failed and failed.get("status") == "True":
+        told = case.view.failed_runs.get(case.run.key)
+        if told:
+            return told.reason, f"{told.message}. {told.remedy}".removesuffix(" ").removesuffix(".")
+        reason = str(failed.get("reason") or "JobFailed")
+        return reason, str(failed.get("message") or reason)
+    done_at = parse_time(status(job).get("completionTime"))
+    if holds(job, "Complete") and (done_at is None or case.now >= done_at + RESULT_GRACE):
+        return "NoResult", "its Job completed without a result"
+    if case.deployed and _waiting(case) and case.now >= _age_from(job) + BUSY_SECONDS:
+        return "DeviceBusy", "no device of this class is free; it is measured on a running replica later"
+    return None
+
+
+def _age_from(job: Object) -> float:
+    return parse_time(meta(job).get("creationTimestamp")) or 0.0
+
+
+def _waiting(case: _Case) -> bool:
+    """No pod of the run has found a node."""
+    pods = [pod for pod in case.ours if not deleting(pod)]
+    return bool(pods) and all((condition(p, "PodScheduled") or {}).get("status") == "False" for p in pods)
+
+
+def _progress(case: _Case, job: Object) -> str:
+    if holds(job, "Complete"):
+        return "is done, its result is on the way"
+    pods = [pod for pod in case.ours if not deleting(pod)]
+    if any(_engine_ready(pod) for pod in pods):
+        return "is measured"
+    if any((condition(pod, "PodScheduled") or {}).get("status") == "False" for pod in pods):
+        return "waits for a free device"
+    return "is starting its engine"
+
+
+def _drop(job: Object) -> Delete:
+    return Delete(JOBS, name_of(job)[0], name_of(job)[1], uid(job))
+
+
+def _engine_ready(pod: Object) -> bool:
+    """The engine answers and the bench process has not ended."""
+    if deleting(pod) or status(pod).get("phase") in {"Succeeded", "Failed"} or not status(pod).get("podIP"):
+        return False
+    for entry in status(pod).get("containerStatuses") or []:
+        if entry.get("name") == BENCH_CONTAINER and (entry.get("state") or {}).get("terminated"):
+            return False
+    engines = [e for e in status(pod).get("initContainerStatuses") or [] if e.get("name") == CONTAINER]
+    return any(entry.get("started") and entry.get("ready") for entry in engines)
+
+
+def _alias(case: _Case) -> list[Effect]:
+    """The hidden name under which the bench process reaches exactly this instance through the proxy."""
+    name = (case.wanted.key.namespace, job_name(case.run.key))
+    known = case.view.endpoints.get(name)
+    instances = tuple(_instances(case))
+    if not instances:
+        gone = ModelEndpoint(namespace=name[0], model=name[1], backend=case.wanted.backend, hidden=True, gone=True)
+        # Only the model that runs the Job speaks for the alias.
+        return [Publish(gone)] if known and case.job is not None else []
+    event = ModelEndpoint(
+        namespace=name[0],
+        model=name[1],
+        backend=case.wanted.backend,
+        served_model=ENGINES[case.wanted.backend].served_model(case.wanted),
+        endpoints=instances,
+        hidden=True,
+    )
+    return [] if known == event else [Publish(event)]
+
+
+def _instances(case: _Case) -> Iterable[Endpoint]:
+    job = case.job
+    if job is None or deleting(job) or case.run.key in case.view.fleet.results:
+        return
+    target = meta(job).get("annotations", {}).get(IN_PLACE, "")
+    for pod in case.view.pods_of(case.wanted.uid):
+        measured = labels(pod).get(BENCH_KEY) == case.run.key and _engine_ready(pod)
+        running = name_of(pod)[1] == target and holds(pod, "Ready") and not deleting(pod)
+        if measured or running:
+            yield Endpoint(
+                url=f"http://{status(pod)['podIP']}:{port_of(case.wanted)}",
+                pod=name_of(pod)[1],
+                node=str((pod.get("spec") or {}).get("nodeName") or "") or None,
+                device_class=case.run.option.device_class,
+            )
+
+
+def _leftovers(view: LifecycleView, wanted: Description, keys: set[str]) -> list[Effect]:
+    """Jobs and claims of this model for measurements that nobody wants any more."""
+    effects: list[Effect] = []
+    for name in sorted(view.jobs_of.get(wanted.uid, ())):
+        job = view.jobs.get(name)
+        if job and labels(job).get(BENCH_KEY, "") not in keys and not deleting(job):
+            effects.append(_drop(job))
+    for key in sorted(view.held.get(wanted.uid, ())):
+        claim = view.claims.get(key)
+        if claim and key not in keys and not deleting(claim):
+            effects.append(claims.give_back(claim, view.policy))
+    return effects

@@ -1,0 +1,178 @@
+"""Which hardware of the fleet can hold a model, grouped into the classes a benchmark is valid for."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from flexinfer.contracts.events import Device, NodeHardware
+from flexinfer.contracts.kubernetes import Object
+from flexinfer.core.fleet.identity import driver_major
+from flexinfer.core.hardware.device_class import cpu_class, device_class
+from flexinfer.core.lifecycle.description import Demand, Description
+from flexinfer.core.lifecycle.engines import CPU, ENGINES
+from flexinfer.core.lifecycle.view import LifecycleView
+
+MB_PER_MIB = 1.048576
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One measurable unit: a device class with one driver major, and the nodes that have it. ``count`` per replica."""
+
+    device_class: str
+    driver_major: str
+    vendor: str
+    count: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """``options`` sorted by class; ``misses``: why nodes were left out, sentence → number of nodes."""
+
+    options: tuple[Option, ...]
+    misses: Mapping[str, int]
+    nodes: int  # nodes with known hardware
+
+
+def outlook(view: LifecycleView, wanted: Description) -> Outlook:
+    """Every class that can hold one replica. Accelerators come first: CPUs are offered only where asked for, or
+    where nothing else fits and the engine can do without."""
+    found: dict[tuple[str, str, str, int], list[str]] = {}
+    misses: Counter[str] = Counter()
+    known = 0
+    form = wanted.demand.quantization or ""
+
+    def capable(device: Device) -> bool:
+        return view.policy.capable(device, wanted.backend, form)
+
+    cpus: dict[tuple[str, str, str, int], list[str]] = {}
+    for name in sorted(view.fleet.nodes):
+        hardware = view.hardware(name)
+        if hardware is None:
+            continue
+        known += 1
+        reason = _unusable(view, name, wanted)
+        if reason:
+            misses[reason] += 1
+            continue
+        units, why = _units(hardware, wanted.demand, capable)
+        for unit in units:
+            found.setdefault(unit, []).append(name)
+        if why and not units:
+            misses[why] += 1
+        if _may_fall_back(wanted) and not _too_small(hardware, wanted.demand):
+            cpus.setdefault((cpu_class(hardware.cpu), "", CPU, 0), []).append(name)
+    chosen = found or cpus
+    options = tuple(
+        Option(cls, major, vendor, count, tuple(nodes)) for (cls, major, vendor, count), nodes in sorted(chosen.items())
+    )
+    return Outlook(options, dict(misses), known)
+
+
+def _may_fall_back(wanted: Description) -> bool:
+    demand = wanted.demand
+    if demand.vendor != "auto" or demand.count is not None or demand.arch:
+        return False
+    return ENGINES[wanted.backend].runs_on_cpu
+
+
+def _unusable(view: LifecycleView, name: str, wanted: Description) -> str:
+    """Why a node takes no pods of this model whatever its hardware; empty if it does."""
+    node = view.fleet.nodes[name]
+    if node.status is not None and node.status.state != "online":
+        return f"node is {node.status.state}"
+    kube = view.nodes.get(name)
+    if kube is None:
+        return "node does not exist" if "nodes" in view.listed else ""
+    labels: Mapping[str, str] = kube["metadata"]["labels"]
+    if any(labels.get(key) != value for key, value in wanted.node_selector.items()):
+        return "nodeSelector does not match"
+    if kube["spec"]["unschedulable"]:
+        return "node is cordoned"
+    taints = [taint for taint in kube["spec"]["taints"] if taint.get("effect") in {"NoSchedule", "NoExecute"}]
+    if any(not _tolerated(taint, wanted.tolerations) for taint in taints):
+        return "taint is not tolerated"
+    return ""
+
+
+def _tolerated(taint: Object, tolerations: tuple[Object, ...]) -> bool:
+    return any(
+        (not one.get("effect") or one["effect"] == taint.get("effect"))
+        and (not one.get("key") or one["key"] == taint.get("key"))
+        and (one.get("operator") == "Exists" or one.get("value", "") == taint.get("value", ""))
+        for one in tolerations
+    )
+
+
+def _units(
+    hardware: NodeHardware, demand: Demand, capable: Callable[[Device], bool]
+) -> tuple[list[tuple[str, str, str, int]], str]:
+    """(class, driver major, vendor, count) this node offers, and why it offers none."""
+    if demand.count == 0:
+        if _too_small(hardware, demand):
+            return [], "memory is too small"
+        return [(cpu_class(hardware.cpu), "", CPU, 0)], ""
+    count = demand.count or 1
+    devices = [device for device in hardware.devices if device.counted]
+    if not devices:
+        return [], "node has no usable GPU"
+    devices = [d for d in devices if demand.vendor in {"auto", d.vendor.lower()}]
+    if not devices:
+        return [], "GPU vendor does not match"
+    archs = {part.strip().lower() for part in (demand.arch or "").split(",") if part.strip()}
+    devices = [d for d in devices if not archs or (d.arch or "").lower() in archs]
+    if not devices:
+        return [], "GPU architecture does not match"
+    devices = [d for d in devices if capable(d)]
+    if not devices:
+        return [], "GPU cannot compute the quantisation"
+    if len(devices) < count:
+        return [], "too few GPUs on one node"
+    groups: dict[tuple[str, str, str, int], list[Device]] = {}
+    for device in devices:
+        unit = (device_class(device, count), driver_major(device), device.vendor, count)
+        groups.setdefault(unit, []).append(device)
+    large = [unit for unit, group in groups.items() if len(group) >= count and _holds(group, demand, count)]
+    return large, "" if large else "GPU memory is too small"
+
+
+def _holds(group: list[Device], demand: Demand, count: int) -> bool:
+    """An engine splits a model evenly, so each device needs its share. Unknown memory is given the benefit of the
+    doubt: the benchmark will tell."""
+    if demand.vram_mb is None:
+        return True
+    share = demand.vram_mb / count
+    return sum(1 for d in group if d.memory_mib is None or d.memory_mib * MB_PER_MIB >= share) >= count
+
+
+def _too_small(hardware: NodeHardware, demand: Demand) -> bool:
+    memory = hardware.cpu.memory_mib
+    return bool(demand.vram_mb and memory and memory * MB_PER_MIB < demand.vram_mb)
+
+
+def explain(found: Outlook, wanted: Description) -> tuple[str, str]:
+    """(reason, sentence) for a model no node can hold, naming the field to change where one is to blame."""
+    if not found.nodes:
+        return "WaitingForHardware", "no agent has reported hardware yet"
+    demand = wanted.demand
+    causes = "; ".join(f"{count}× {why}" for why, count in sorted(found.misses.items()))
+    largest = _blame(demand, found)
+    return "NoMatchingHardware", f"none of {found.nodes} node(s) can hold it: {causes}{largest}"
+
+
+def _blame(demand: Demand, found: Outlook) -> str:
+    fields = {
+        "GPU memory is too small": f"gpu.vramEstimateMB is {demand.vram_mb}"
+        + (" (estimated; set it if that is wrong)" if demand.vram_estimated else ""),
+        "memory is too small": f"the model needs about {demand.vram_mb} MB"
+        + (" (estimated; set gpu.vramEstimateMB if that is wrong)" if demand.vram_estimated else ""),
+        "too few GPUs on one node": f"gpu.count is {demand.count or 1}",
+        "GPU vendor does not match": f"gpu.vendor is {demand.vendor}",
+        "GPU architecture does not match": f"gpu.arch is {demand.arch}",
+        "GPU cannot compute the quantisation": f"gpu.quantization is {demand.quantization}",
+        "nodeSelector does not match": "see nodeSelector",
+        "taint is not tolerated": "add tolerations",
+    }
+    named = [fields[why] for why in sorted(found.misses) if why in fields]
+    return f" ({', '.join(named)})" if named else ""

@@ -1,0 +1,180 @@
+"""Bus events into the view."""
+
+from collections.abc import Sequence
+
+from flexinfer.contracts.envelope import Event
+from flexinfer.contracts.events import (
+    BenchCompleted,
+    BenchFailed,
+    EventData,
+    ModelDemand,
+    ModelEndpoint,
+    ModelLoad,
+    ModelPhase,
+    NodeHardware,
+    NodeStatus,
+    NodeTelemetry,
+    PlacementDecided,
+)
+from flexinfer.contracts.topics import order_key
+from flexinfer.core.lifecycle.description import ModelKey
+from flexinfer.core.lifecycle.fold_results import put_failure, put_result
+from flexinfer.core.lifecycle.view import RECORDS, LifecycleView, ModelState
+
+Keys = set[ModelKey]
+
+
+def fold_event(view: LifecycleView, event: Event, at: float) -> Keys:
+    """One event; repeats and reordered ones change nothing."""
+    if not view.fleet.order.accept(order_key(event.data), event):
+        return set()
+    match event.data:
+        case NodeHardware() as data:
+            return _hardware(view, data)
+        case NodeStatus() as data:
+            return _node_status(view, data)
+        case NodeTelemetry() as data:
+            return _telemetry(view, data, at)
+        case BenchCompleted() | BenchFailed():
+            return _bench(view, event)
+        case ModelDemand() as data:
+            return _demand(view, data, at)
+        case ModelLoad() as data:
+            return _load(view, data, at)
+        case PlacementDecided() as data:
+            return _decided(view, data)
+        case ModelPhase() | ModelEndpoint() as data:
+            _published(view, data, event.at)
+            return set()
+        case _:
+            return set()
+
+
+def _bench(view: LifecycleView, event: Event) -> Keys:
+    if isinstance(event.data, BenchCompleted):
+        view.on_bus[event.data.key] = event.at
+        return put_result(view, event.data, event.at)
+    return put_failure(view, event.data) if isinstance(event.data, BenchFailed) else set()
+
+
+def _node_status(view: LifecycleView, data: NodeStatus) -> Keys:
+    node = view.fleet.node(data.node)
+    changed = node.status is None or node.status.state != data.state
+    node.status = data
+    return set(view.models) if changed else set()
+
+
+def fold_snapshot(view: LifecycleView, types: Sequence[type[EventData]], events: Sequence[Event], at: float) -> Keys:
+    """All the bus holds of these types: what is missing was wiped, or is gone."""
+    _forget(view, types, events, at)
+    for event in events:
+        if isinstance(event.data, ModelPhase | ModelEndpoint):
+            view.fleet.order.accept(order_key(event.data), event)
+            _published(view, event.data, event.at)
+        elif isinstance(event.data, BenchCompleted):
+            _bench(view, event)
+        else:
+            fold_event(view, event, at)
+    return {RECORDS, *view.models}
+
+
+def _forget(view: LifecycleView, types: Sequence[type[EventData]], events: Sequence[Event], at: float) -> None:
+    """What only the bus says, before it says it again."""
+    if BenchCompleted in types:
+        view.on_bus.clear()
+    if ModelPhase in types:
+        view.phases.clear()
+    if ModelEndpoint in types:
+        view.endpoints.clear()
+        view.draining.clear()
+    if ModelLoad in types:
+        view.use_since = at
+    if NodeHardware in types:
+        view.fleet_seen = True
+        told = {event.data.node for event in events if isinstance(event.data, NodeHardware)}
+        for name, node in view.fleet.nodes.items():
+            if name not in told:
+                node.hardware = None
+
+
+def _hardware(view: LifecycleView, data: NodeHardware) -> Keys:
+    """The heartbeat repeats the same hardware: only a change concerns the models."""
+    node = view.fleet.node(data.node)
+    same = node.hardware is not None and node.hardware == data
+    node.hardware = data
+    if same:
+        return set()
+    view.fleet.version += 1
+    return set(view.models)
+
+
+def _telemetry(view: LifecycleView, data: NodeTelemetry, at: float) -> Keys:
+    """Engine counters: a model that works keeps its replicas, whoever sent the requests."""
+    keys: Keys = set()
+    for engine in data.engines:
+        if not (engine.requests_running or engine.requests_waiting):
+            continue
+        key = view.by_uid.get(view.pod_owner.get((engine.namespace, engine.pod), ""))
+        if key and key in view.models:
+            keys |= _used(view, key, at)
+    return keys
+
+
+def _used(view: LifecycleView, key: ModelKey, at: float) -> Keys:
+    """A sign of use; it is news only for a model that is about to go to zero."""
+    view.models[key].use.last = max(view.models[key].use.last, at)
+    return {key} if (key.namespace, key.name) in view.draining else set()
+
+
+def _state(view: LifecycleView, namespace: str, model: str) -> tuple[ModelKey, ModelState] | None:
+    keys = view.by_name.get((namespace, model))
+    return (keys[0], view.models[keys[0]]) if keys else None
+
+
+def _demand(view: LifecycleView, data: ModelDemand, at: float) -> Keys:
+    found = _state(view, data.namespace, data.model)
+    if found is None:
+        return set()
+    key, state = found
+    state.use.waiting[data.proxy] = (data.waiting, at)
+    if data.waiting:
+        state.use.last = max(state.use.last, at)
+    return {key}
+
+
+def _load(view: LifecycleView, data: ModelLoad, at: float) -> Keys:
+    found = _state(view, data.namespace, data.model)
+    if found is None:
+        return set()
+    key, state = found
+    state.use.outstanding[data.proxy] = (data.outstanding, at)
+    if data.outstanding:
+        return _used(view, key, at)
+    # The proxy's clock may run ahead of ours: use in the future would keep the model for ever.
+    last = min(data.last_used.timestamp(), at) if data.last_used else 0.0
+    return _used(view, key, last) if last > state.use.last else set()
+
+
+def _decided(view: LifecycleView, data: PlacementDecided) -> Keys:
+    name = (data.namespace, data.pod)
+    owner = view.by_uid.get(view.pod_owner.get(name, ""))
+    view.decisions[name] = data
+    return {owner} if owner else set()
+
+
+def _published(view: LifecycleView, data: ModelPhase | ModelEndpoint, at: float) -> None:
+    name = (data.namespace, data.model)
+    if isinstance(data, ModelPhase):
+        if data.gone:
+            view.phases.pop(name, None)
+        else:
+            view.phases[name] = data
+        return
+    if data.gone:
+        view.endpoints.pop(name, None)
+    else:
+        view.endpoints[name] = data
+    if data.endpoints and all(entry.state == "draining" for entry in data.endpoints):
+        view.draining.setdefault(name, at)
+    else:
+        view.draining.pop(name, None)

@@ -1,0 +1,120 @@
+"""Benchmark results into the view, from wherever they arrive: the bus, a termination message, the record."""
+
+from msgspec import DecodeError, json
+from msgspec.structs import replace
+
+from flexinfer.contracts.envelope import MalformedEvent
+from flexinfer.contracts.events import BenchCompleted, BenchFailed
+from flexinfer.contracts.kubernetes import Object
+from flexinfer.contracts.labels import BENCHMARK_APP_LABEL
+from flexinfer.contracts.termination import decode_outcome
+from flexinfer.core.lifecycle.description import ModelKey
+from flexinfer.core.lifecycle.objects import containers, labels, name_of, parse_time, version_number
+from flexinfer.core.lifecycle.view import BENCH_KEY, RECORDS, LifecycleView
+
+CLAIM_APP_LABEL = "flexinfer-benchmark-claims"
+BENCH_CONTAINER = "bench"
+
+_record = json.Decoder(dict[str, object])
+_result = json.Decoder(BenchCompleted)
+
+
+def put_result(view: LifecycleView, result: BenchCompleted, measured_at: float) -> set[ModelKey]:
+    """The newest result of a key wins; returns who cares."""
+    measured_at = round(measured_at, 3)  # as the record keeps it
+    if measured_at < view.measured_at.get(result.key, 0.0):
+        return set()
+    if result.node and not result.virtual:
+        hardware = view.hardware(result.node)
+        result = replace(result, virtual=bool(hardware and hardware.virtual))
+    if view.fleet.results.get(result.key) == result and view.measured_at.get(result.key) == measured_at:
+        return set()
+    view.fleet.results[result.key] = result
+    view.fleet.version += 1
+    view.measured_at[result.key] = measured_at
+    view.failed_runs.pop(result.key, None)
+    return {RECORDS, *view.by_workload.get(result.workload, ())}
+
+
+def put_failure(view: LifecycleView, failure: BenchFailed) -> set[ModelKey]:
+    """A run ended without a result."""
+    view.failed_runs[failure.key] = failure
+    return set(view.by_name.get((failure.namespace, failure.model), ()))
+
+
+def read_termination(view: LifecycleView, pod: Object, at: float) -> set[ModelKey]:
+    """The outcome a bench container left behind, if the pod is one and it ended."""
+    if BENCH_KEY not in labels(pod):
+        return set()
+    for name, entry in containers(pod):
+        ended = (entry.get("state") or {}).get("terminated") if name == BENCH_CONTAINER else None
+        if not ended or not ended.get("message"):
+            continue
+        try:
+            outcome = decode_outcome(str(ended["message"]))
+        except MalformedEvent:
+            return set()  # the Job's own failure tells the rest
+        finished = min(parse_time(ended.get("finishedAt")) or at, at)
+        if isinstance(outcome, BenchFailed):
+            return put_failure(view, outcome)
+        known = view.fleet.results.get(outcome.key)
+        if known and known.tokens_per_second == outcome.tokens_per_second:
+            return set()  # the same run, told by the bus with more detail
+        return put_result(view, outcome, finished)
+    return set()
+
+
+def put_configmap(view: LifecycleView, obj: Object) -> set[ModelKey]:
+    """A claim or a part of the record."""
+    app = labels(obj).get("app")
+    name = name_of(obj)[1]
+    if app == CLAIM_APP_LABEL:
+        return _put_claim(view, name, obj)
+    if app != BENCHMARK_APP_LABEL:
+        return set()
+    view.records[name] = obj
+    keys = {RECORDS}
+    for text in (obj.get("data") or {}).values():
+        entry = read_record(text)
+        if entry:
+            keys |= put_result(view, *entry)
+    return keys
+
+
+def remove_configmap(view: LifecycleView, obj: Object) -> set[ModelKey]:
+    """A claim was given back, or somebody deleted a part of the record, which is then written again."""
+    name = name_of(obj)[1]
+    view.records.pop(name, None)
+    claim = view.claims.pop(name, None)
+    if claim is None:
+        return {RECORDS}
+    data = claim.get("data") or {}
+    view.held.get(data.get("holderUid", ""), set()).discard(name)
+    return set(view.by_workload.get(data.get("workload", ""), ()))
+
+
+def _put_claim(view: LifecycleView, name: str, obj: Object) -> set[ModelKey]:
+    old = view.claims.get(name)
+    before, after = version_number(old or {}), version_number(obj)
+    if before is not None and after is not None and after < before:
+        return set()
+    if old is not None:
+        view.held.get((old.get("data") or {}).get("holderUid", ""), set()).discard(name)
+    view.claims[name] = obj
+    data = obj.get("data") or {}
+    view.held.setdefault(data.get("holderUid", ""), set()).add(name)
+    return set(view.by_workload.get(data.get("workload", ""), ()))
+
+
+def write_record(result: BenchCompleted, measured_at: float) -> str:
+    """One result as the record keeps it: the event's payload with ``observedAt`` (Unix seconds) beside it."""
+    return json.encode({**_record.decode(json.encode(result)), "observedAt": measured_at}).decode()
+
+
+def read_record(text: str) -> tuple[BenchCompleted, float] | None:
+    """The inverse; None for text that is no result, which people may put there."""
+    try:
+        measured_at = _record.decode(text).get("observedAt", 0.0)
+        return _result.decode(text), float(measured_at) if isinstance(measured_at, int | float) else 0.0
+    except DecodeError:
+        return None

@@ -1,0 +1,33 @@
+"""What the manager's settings mean to decisions, without the settings themselves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from flexinfer.contracts.events import Device
+
+
+def any_device(_device: Device, _backend: str, _form: str) -> bool:
+    """Every device can compute every format."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Durations in seconds. ``images``: engine → vendor (NVIDIA, AMD, INTEL, CPU) → image, over the engine's own.
+
+    ``capable(device, backend, quantization)``: the placement filters' rule of what a device can compute; it is passed
+    in because placement and lifecycle do not know each other.
+    """
+
+    namespace: str = "flexinfer-system"
+    cluster: str = "default"
+    scheduler_name: str = "flexinfer-scheduler"
+    model_path: str = "/models"
+    images: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    benchmark_image: str = "flexinfer/benchmarker:latest"
+    proxy_url: str = ""
+    nats_url: str = ""
+    gate_timeout: float = 300.0
+    job_deadline: float = 600.0
+    node_local: bool = False
+    capable: Callable[[Device, str, str], bool] = any_device

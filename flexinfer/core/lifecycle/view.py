@@ -1,0 +1,103 @@
+"""All the manager knows, folded from watches, events and the outcomes of its own effects.
+
+One writer, the fold; decisions only read. What a restart must not lose lives in the cluster (status, claims, records);
+what is here beyond that is memory that a fresh process can do without.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flexinfer.contracts.events import BenchFailed, ModelEndpoint, ModelPhase, NodeHardware, PlacementDecided
+from flexinfer.contracts.kubernetes import Object
+from flexinfer.core.effects import Effect
+from flexinfer.core.fleet.view import FleetView
+from flexinfer.core.lifecycle.description import Description, ModelKey, Problem
+from flexinfer.core.lifecycle.policy import Policy
+
+RECORDS = ModelKey("", "", "benchmark-results")
+"""The key under which results are recorded and put back on the bus, and orphans of the bus are retracted."""
+
+OWNER_UID = "flexinfer.ai/owner-uid"
+BENCH_KEY = "flexinfer.ai/bench-key"
+WORKLOAD = "flexinfer.ai/workload"
+
+Name = tuple[str, str]  # (namespace, name)
+
+
+@dataclass(slots=True)
+class Failure:
+    """A write that was refused, and until when (Unix seconds) not to try the same again."""
+
+    effect: Effect
+    code: str
+    message: str
+    count: int
+    at: float
+    until: float
+
+
+@dataclass(slots=True)
+class Use:
+    """Signs of use of one model. Times are Unix seconds by this process's clock, at receipt."""
+
+    waiting: dict[str, tuple[int, float]] = field(default_factory=dict)  # proxy → (requests, when)
+    outstanding: dict[str, tuple[int, float]] = field(default_factory=dict)
+    last: float = 0.0  # last sign of use; 0: none seen by this process
+
+
+@dataclass(slots=True)
+class ModelState:
+    """One object of ours and what this process remembers about it."""
+
+    object: Object
+    wanted: Description | Problem
+    since: float  # when this process first saw it
+    use: Use = field(default_factory=Use)
+    woken_at: float = 0.0  # when its Deployment last went from zero to some
+    noted: set[tuple[str, str]] = field(default_factory=set)  # Kubernetes Events that are said once per generation
+    applied: dict[str, tuple[str, int]] = field(default_factory=dict)  # child → (fingerprint, generation after it)
+
+
+@dataclass(slots=True)
+class LifecycleView:
+    """Objects are kept by (namespace, name) where no other key is named."""
+
+    policy: Policy
+    fleet: FleetView = field(default_factory=FleetView)
+    nodes: dict[str, Object] = field(default_factory=dict)  # name → labels, taints, unschedulable
+    models: dict[ModelKey, ModelState] = field(default_factory=dict)
+    failures: dict[ModelKey, dict[str, Failure]] = field(default_factory=dict)  # by target of the write
+    by_uid: dict[str, ModelKey] = field(default_factory=dict)
+    by_name: dict[Name, tuple[ModelKey, ...]] = field(default_factory=dict)  # the one that has the name first
+    by_workload: dict[str, set[ModelKey]] = field(default_factory=dict)
+    by_alias: dict[str, tuple[ModelKey, ...]] = field(default_factory=dict)  # the one that has the alias first
+    deployments: dict[Name, Object] = field(default_factory=dict)
+    services: dict[Name, Object] = field(default_factory=dict)
+    claims_of_storage: dict[Name, Object] = field(default_factory=dict)
+    jobs: dict[Name, Object] = field(default_factory=dict)
+    jobs_of: dict[str, set[Name]] = field(default_factory=dict)  # uid of the model → its Jobs
+    claims: dict[str, Object] = field(default_factory=dict)  # claim ConfigMaps by benchmark key
+    held: dict[str, set[str]] = field(default_factory=dict)  # uid of the model → benchmark keys it claims
+    records: dict[str, Object] = field(default_factory=dict)  # result ConfigMaps by name
+    pods: dict[str, dict[Name, Object]] = field(default_factory=dict)  # by uid of the model
+    pod_owner: dict[Name, str] = field(default_factory=dict)  # pod → uid of the model
+    failed_runs: dict[str, BenchFailed] = field(default_factory=dict)  # last failure on the bus, by benchmark key
+    measured_at: dict[str, float] = field(default_factory=dict)  # of results, by benchmark key
+    on_bus: dict[str, float] = field(default_factory=dict)  # results the bus holds: key → when measured
+    phases: dict[Name, ModelPhase] = field(default_factory=dict)  # as the bus holds them
+    endpoints: dict[Name, ModelEndpoint] = field(default_factory=dict)  # as the bus holds them, hidden ones included
+    draining: dict[Name, float] = field(default_factory=dict)  # endpoints published as draining: since when
+    decisions: dict[Name, PlacementDecided] = field(default_factory=dict)  # last attempt of each pod that exists
+    listed: set[str] = field(default_factory=set)  # kinds whose first list is in
+    fleet_seen: bool = False  # a snapshot of the fleet was folded
+    use_since: float = 0.0  # since when signs of use reach us without a gap
+    bus_up: bool = False
+
+    def hardware(self, node: str) -> NodeHardware | None:
+        """What an agent said of a node."""
+        found = self.fleet.nodes.get(node)
+        return found.hardware if found else None
+
+    def pods_of(self, uid: str) -> Iterable[Object]:
+        """Pods of one model, engines and benchmarks."""
+        return self.pods.get(uid, {}).values()

@@ -1,0 +1,87 @@
+"""The manager's loop: one view, one pump, fed by informers and the bus; acts only while it leads."""
+
+import asyncio
+import logging
+
+from flexinfer.contracts.events import (
+    BenchCompleted,
+    BenchFailed,
+    EventData,
+    ModelDemand,
+    ModelEndpoint,
+    ModelLoad,
+    ModelPhase,
+    NodeHardware,
+    NodeStatus,
+    NodeTelemetry,
+    PlacementDecided,
+)
+from flexinfer.core.effects import Decision
+from flexinfer.core.lifecycle.description import ModelKey
+from flexinfer.core.lifecycle.plan import plan
+from flexinfer.core.lifecycle.policy import Policy
+from flexinfer.core.lifecycle.view import RECORDS, LifecycleView
+from flexinfer.ports import Bus, BusRefused, BusUnavailable, Clock
+from flexinfer.runtime.figures import Figures
+from flexinfer.runtime.interpreter import Interpreter
+from flexinfer.runtime.lifecycle import Fact, evolve
+from flexinfer.runtime.pump import Pump, Reducers
+
+log = logging.getLogger(__name__)
+
+FLEET: tuple[type[EventData], ...] = (NodeHardware, NodeStatus, NodeTelemetry, PlacementDecided)
+RESULTS: tuple[type[EventData], ...] = (BenchCompleted, BenchFailed)
+USE: tuple[type[EventData], ...] = (ModelDemand, ModelLoad)
+OWN: tuple[type[EventData], ...] = (ModelPhase, ModelEndpoint)
+
+PROVISION_AGAIN = 2.0
+
+
+class Manager:
+    """View, pump and what connects them. Followers fold everything and plan nothing."""
+
+    def __init__(self, policy: Policy, interpreter: Interpreter, bus: Bus, clock: Clock, *, workers: int = 16) -> None:
+        self.view = LifecycleView(policy)
+        self._bus = bus
+        self._figures = Figures()
+        self._connected = asyncio.Event()
+        self.pump: Pump[Fact, ModelKey] = Pump(
+            Reducers(self._evolve, self._plan), interpreter.perform, clock, workers=workers
+        )
+
+    def _evolve(self, fact: Fact, at: float) -> set[ModelKey]:
+        keys = evolve(self.view, fact, at)
+        self._figures.note(self.view, fact)
+        return keys
+
+    def _plan(self, key: ModelKey, at: float) -> Decision:
+        self.view.bus_up = self._bus.connected
+        return plan(self.view, key, at)
+
+    async def act(self) -> None:
+        """Plan and perform until cancelled, beginning with every key: whatever was left undone is done."""
+        self.pump.mark({RECORDS, *self.view.models})
+        await self.pump.run()
+
+    async def follow(self) -> None:
+        """Provision the bus and follow it, again after each reconnect, until cancelled."""
+        self._bus.on_connect(self._connected.set)
+        await self._connected.wait()
+        await self._ensure()
+        for types in (FLEET, RESULTS, USE, OWN):
+            await self._bus.follow(types, self.pump.offer)
+        while True:
+            self._connected.clear()
+            await self._connected.wait()
+            await self._ensure()
+
+    async def _ensure(self) -> None:
+        """Buckets and stream exist with our limits; others wait for them."""
+        while True:
+            try:
+                await self._bus.ensure()
+            except (BusUnavailable, BusRefused) as err:
+                log.warning("the bus is not provisioned yet: %s", err)
+                await asyncio.sleep(PROVISION_AGAIN)
+            else:
+                return
