@@ -1,12 +1,11 @@
 """``flexinfer-proxy``: one OpenAI-compatible URL for every model of this cluster."""
 
 import logging
-import resource
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.web.proxy.connections import Connections
 from flexinfer.adapters.web.proxy.limits import ServerLimits, UpstreamLimits
-from flexinfer.adapters.web.proxy.listener import Listener
+from flexinfer.adapters.web.proxy.listener import Listener, raise_file_limit
 from flexinfer.adapters.web.proxy.service import ProxyService
 from flexinfer.adapters.web.proxy.signals import Signals
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
@@ -82,13 +81,6 @@ def upstream_limits(settings: ProxySettings) -> UpstreamLimits:
         first_byte_seconds=settings.first_byte_timeout,
         idle_seconds=settings.idle_timeout,
     )
-
-
-def raise_file_limit() -> None:
-    """Every connection is a file: take what the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def run(settings: ProxySettings) -> int:

@@ -1,9 +1,32 @@
 """Settings of ``flexinfer-proxy`` and ``flexinfer-global-proxy``."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
+from pydantic import field_validator, model_validator
+
 from flexinfer.config.common import BusSettings, Duration, Port, setting
+from flexinfer.core.routing.clusters import Cluster
+
+_CLUSTER = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """``name=value`` pairs. Raises ValueError."""
+    found: dict[str, str] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or not value or not _CLUSTER.fullmatch(name):
+            raise ValueError(f"{part!r} is not name=value with a name of [a-z0-9.-]")
+        if name in found:
+            raise ValueError(f"{name!r} is named twice")
+        found[name] = value
+    return found
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (piece.strip() for piece in text.split(","))))
 
 
 class ProxySettings(BusSettings):
@@ -44,3 +67,38 @@ class GlobalProxySettings(BusSettings):
     first_byte_timeout: Duration = setting(600.0, "time to a cluster's first byte")
     idle_timeout: Duration = setting(300.0, "longest silence inside an answer")
     drain_timeout: Duration = setting(30.0, "time for requests in flight after SIGTERM")
+
+    @field_validator("clusters")
+    @classmethod
+    def _clusters_have_urls(cls, text: str) -> str:
+        for name, url in _pairs(text).items():
+            if not re.fullmatch(r"https?://[^/?#@\s]+(?:/[^?#\s]*)?", url):
+                raise ValueError(f"the URL of {name!r} must be http(s)://host[:port], not {url!r}")
+        return text
+
+    @field_validator("weights")
+    @classmethod
+    def _weights_are_numbers(cls, text: str) -> str:
+        for name, weight in _pairs(text).items():
+            if not re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", weight):
+                raise ValueError(f"the weight of {name!r} must be a number of 0 or more, not {weight!r}")
+        return text
+
+    @model_validator(mode="after")
+    def _names_are_clusters(self) -> "GlobalProxySettings":
+        known = set(_pairs(self.clusters))
+        strange = [name for name in (*_pairs(self.weights), *_names(self.failover_order)) if name not in known]
+        # With a bus, clusters may make themselves known later; without one a strange name is a typo.
+        if strange and not self.nats_url:
+            raise ValueError(f"weights and failover order name clusters that are not in --clusters: {strange}")
+        return self
+
+    def static_clusters(self) -> tuple[Cluster, ...]:
+        """The clusters of the flags, in failover order (those it does not name come last, as given)."""
+        order = {name: i for i, name in enumerate(_names(self.failover_order))}
+        found = [Cluster(name, (url.rstrip("/"),), self.weight_of(name)) for name, url in _pairs(self.clusters).items()]
+        return tuple(sorted(found, key=lambda cluster: order.get(cluster.name, len(order))))
+
+    def weight_of(self, name: str) -> float:
+        """Weight of a cluster; 1 unless given."""
+        return float(_pairs(self.weights).get(name, "1"))

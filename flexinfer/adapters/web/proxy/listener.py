@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
@@ -113,3 +114,10 @@ class Listener:
             client.transport.abort()
         if self._sweeping:
             self._sweeping.cancel()
+
+
+def raise_file_limit() -> None:
+    """Every connection is a file: take what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

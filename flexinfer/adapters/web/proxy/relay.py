@@ -107,12 +107,12 @@ class Chunking:
 async def relay(
     client: Client, request: Request, connection: Connection, head: Head, extra: list[Header], usage: Usage
 ) -> Counting:
-    """Send the answer to the client to its end. Raises UpstreamFailed once the head is out: the answer is broken."""
-    own = {name for name, _ in extra}
-    dropped = _HOP | named_in(head.headers)
-    fields = [
-        (n, v) for n, v in head.headers if n not in dropped and n not in own and not n.startswith(b"x-flexinfer-")
-    ]
+    """Send the answer to the client to its end, with ``extra`` in place of headers of the same names.
+
+    Raises UpstreamFailed once the head is out: the answer is broken.
+    """
+    dropped = _HOP | named_in(head.headers) | {name for name, _ in extra}
+    fields = [(name, value) for name, value in head.headers if name not in dropped]
     fields += extra
     chunking = Chunking(client.transport) if head.framing == "until-close" and not request.old else None
     if request.old and head.framing in {"chunked", "until-close"}:

@@ -1,17 +1,11 @@
 """The proxy: from a client's request to one replica's answer."""
 
-import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import msgspec
-
 from flexinfer.adapters.web.proxy import figures, listing
-from flexinfer.adapters.web.proxy.client import JSON, Client
 from flexinfer.adapters.web.proxy.connections import Connections
 from flexinfer.adapters.web.proxy.figures import ModelFigures
+from flexinfer.adapters.web.proxy.front import Front, Job, Report
 from flexinfer.adapters.web.proxy.relay import Outgoing, relay
-from flexinfer.adapters.web.proxy.request import Header, Request
+from flexinfer.adapters.web.proxy.request import Header
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
 from flexinfer.contracts.events import ModelEndpoint
@@ -20,33 +14,12 @@ from flexinfer.core.routing.directory import Directory
 from flexinfer.core.routing.refusal import Code, Refusal
 from flexinfer.core.routing.replicas import Choice
 from flexinfer.core.routing.table import key_of
-from flexinfer.core.routing.target import Target
 from flexinfer.core.routing.usage import Usage
 from flexinfer.ports import Clock
-from flexinfer.telemetry import metrics
-
-Report = Callable[[], tuple[bool, dict[str, str]]]
 
 _OWN = frozenset({b"x-model-id", b"x-flexinfer-background", b"x-flexinfer-endpoint", b"x-flexinfer-reason"})
 _TRY_ANOTHER = frozenset({429, 500, 502, 503, 504})
 _MOST_ANSWERS = 3  # answers asked of different replicas for one request; refused connections do not count
-_ID = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
-
-
-@dataclass(slots=True)
-class Job:
-    """One request on its way."""
-
-    request: Request
-    client: Client
-    id: bytes
-    received: float  # Unix seconds
-    target: Target
-    content_type: str = ""
-    model_header: str = ""
-    background: bool = False
-    key: str = figures.NO_MODEL
-    status: int = 0
 
 
 class ProxyService:
@@ -59,9 +32,9 @@ class ProxyService:
         self._connections = connections
         self._room = room
         self._clock = clock
-        self._report = report
         self._figures: dict[str, ModelFigures] = {}
         self._started = int(clock.now())
+        self.handle = Front(clock, report, self._answer, self._done, self._refresh).handle
 
     # --- the table moved -------------------------------------------------------------------------------------
 
@@ -80,22 +53,9 @@ class ProxyService:
 
     # --- one request -----------------------------------------------------------------------------------------
 
-    async def handle(self, request: Request, client: Client) -> None:
-        """Answer one request, whatever it is."""
-        if request.path in {"/healthz", "/readyz", "/metrics"}:
-            self._answer_ops(request, client)
-            return
-        job = Job(request, client, _request_id(request.header(b"x-request-id")), self._clock.now(), Target(""))
-        try:
-            await self._answer(job)
-        except Refusal as why:
-            figures.REFUSED.labels(why.code).inc()
-            job.status = why.status
-            client.refuse(why, [(b"x-request-id", job.id)])
-        finally:
-            self._done(job)
-
-    def _done(self, job: Job) -> None:
+    def _done(self, job: Job, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            figures.REFUSED.labels(refusal.code).inc()
         if not job.status:
             figures.CANCELLED.labels(job.key).inc()
             return
@@ -104,22 +64,15 @@ class ProxyService:
         figured.duration.observe(max(0.0, self._clock.now() - job.received))
 
     async def _answer(self, job: Job) -> None:
-        request = job.request
-        job.target = target.read_target(request.path)
-        if job.target.path == target.MODELS or job.target.path.startswith(target.MODELS + "/"):
-            self._answer_models(job)
+        name = job.models_path
+        if name is not None:
+            self._answer_models(job, name)
             return
-        for name, value in request.headers:
-            if name == b"content-type":
-                job.content_type = value.decode("latin-1")
-            elif name == b"x-model-id":
-                job.model_header = value.decode("latin-1")
-            elif name == b"x-flexinfer-background":
-                job.background = value == b"1"
-        body = await request.body()
+        body = await job.request.body()
         spec, body = self._route(job, body)
         job.key = key_of(spec)
-        out = Outgoing(request, job.target.path, body, request_id=job.id, dropped=_OWN, plain=request.old)
+        plain = job.request.old
+        out = Outgoing(job.request, job.target.path, body, request_id=job.id, dropped=_OWN, plain=plain)
         usage = self._directory.used(job.key)
         usage.begin(job.received, background=job.background)
         try:
@@ -129,28 +82,19 @@ class ProxyService:
 
     def _route(self, job: Job, body: bytes) -> tuple[ModelEndpoint, bytes]:
         """Which model is asked for, and the body as its engine wants it. Raises Refusal."""
-        boundary = target.boundary_of(job.content_type)
-        as_json = bool(body) and boundary is None and target.is_json(job.content_type)
-        name = target.checked_name(job.model_header, "X-Model-ID header") if job.model_header else job.target.model
-        if not name and as_json:
-            name = target.json_model(body)
-        elif not name and boundary is not None:
-            name = target.multipart_model(body, boundary)
-        if not name:
-            raise Refusal(
-                400, "model_missing",
-                "name the model: X-Model-ID header, /model/<name>/v1/ path, or 'model' in the body", param="model",
-            )  # fmt: skip
+        name = job.model_asked(body)
+        self._warm()
+        spec = self._directory.table.resolve(name)
+        if spec.served_model and not (job.in_body and name == spec.served_model):
+            if job.as_json:
+                body = target.with_model(body, spec.served_model)
+            elif job.boundary is not None:
+                body = target.with_multipart_model(body, job.boundary, spec.served_model)
+        return spec, body
+
+    def _warm(self) -> None:
         if not self._directory.warm:
             raise Refusal(503, "not_ready", "the proxy has no routing table yet", retry_after=2)
-        spec = self._directory.table.resolve(name)
-        in_body = not job.model_header and not job.target.model
-        if spec.served_model and not (in_body and name == spec.served_model):
-            if as_json:
-                body = target.with_model(body, spec.served_model)
-            elif boundary is not None:
-                body = target.with_multipart_model(body, boundary, spec.served_model)
-        return spec, body
 
     async def _forward(self, job: Job, spec: ModelEndpoint, out: Outgoing, usage: Usage) -> None:
         tried: set[tuple[str, str]] = set()
@@ -215,32 +159,13 @@ class ProxyService:
 
     # --- what the proxy answers itself -----------------------------------------------------------------------
 
-    def _answer_models(self, job: Job) -> None:
-        if job.request.method not in {"GET", "HEAD"}:
-            raise Refusal(405, "method_not_allowed", "models are listed with GET")
-        if not self._directory.warm:
-            raise Refusal(503, "not_ready", "the proxy has no routing table yet", retry_after=2)
-        name = target.plain(job.target.path.removeprefix(target.MODELS).removeprefix("/")) or job.target.model
-        body = (
+    def _answer_models(self, job: Job, name: str) -> None:
+        self._warm()
+        job.respond_json(
             listing.one_model(self._directory, name, self._started)
             if name
             else listing.model_list(self._directory, self._started)
         )
-        job.status = 200
-        headers = [JSON, (b"x-request-id", job.id)]
-        job.client.respond(200, body, headers, content=job.request.method == "GET")
-
-    def _answer_ops(self, request: Request, client: Client) -> None:
-        content = request.method != "HEAD"
-        if request.path == "/healthz":
-            client.respond(200, b"ok\n", [(b"content-type", b"text/plain; charset=utf-8")], content=content)
-        elif request.path == "/readyz":
-            ready, lines = self._report()
-            body = msgspec.json.encode({"ready": ready, "checks": lines})
-            client.respond(200 if ready else 503, body, [JSON], content=content)
-        else:
-            self._refresh()
-            client.respond(200, metrics.expose(), [(b"content-type", metrics.CONTENT_TYPE.encode())], content=content)
 
     def _refresh(self) -> None:
         """Gauges are read from the state they describe when somebody looks."""
@@ -256,13 +181,6 @@ class ProxyService:
         if found is None:
             found = self._figures[key] = ModelFigures(key)
         return found
-
-
-def _request_id(given: str) -> bytes:
-    raw = given.encode("latin-1")
-    if 0 < len(raw) <= 128 and _ID.issuperset(raw):
-        return raw
-    return secrets.token_hex(12).encode()
 
 
 def _engine_refusal(key: str, err: UpstreamFailed) -> Refusal:

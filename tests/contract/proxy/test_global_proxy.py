@@ -1,0 +1,156 @@
+"""One URL over several clusters."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from flexinfer.adapters.bus.memory import MemoryBus
+from flexinfer.apps.global_proxy import GlobalProxy
+from flexinfer.apps.proxy import Proxy
+from flexinfer.config.proxy import GlobalProxySettings
+from flexinfer.testing.fake_engine import Fault
+from tests.contract.proxy.rig import Answer, Rig, Wire, chat, post, rig_of, until
+
+ASK = post("/v1/chat/completions", chat())
+
+
+class Globe:
+    """Clusters of one proxy each, and a global proxy over them."""
+
+    def __init__(self, rigs: dict[str, Rig]) -> None:
+        self.rigs = rigs
+        self.made: list[GlobalProxy] = []
+
+    async def start(self, **options: Any) -> GlobalProxy:
+        flags = ",".join(f"{name}={rig.proxy.url()}" for name, rig in self.rigs.items())
+        settings = GlobalProxySettings(
+            host="127.0.0.1", port=0, **{"clusters": flags, "health_interval": 60, "drain_timeout": 2, **options}
+        )
+        bus = options.pop("bus", None)
+        proxy = await GlobalProxy(settings, bus).start()
+        self.made.append(proxy)
+        await until(lambda: proxy.checks.rounds > 0)
+        return proxy
+
+    async def ask(self, data: bytes = ASK) -> Answer:
+        wire = await Wire.to(self.made[-1].port)
+        wire.send(data)
+        try:
+            return await wire.answer()
+        finally:
+            await wire.close()
+
+
+@pytest.fixture
+async def globe() -> AsyncIterator[Globe]:
+    async with rig_of() as east, rig_of() as west:
+        for name, rig in (("east", east), ("west", west)):
+            await rig.start(cluster=name)
+            await rig.route(await rig.engine())
+        made = Globe({"east": east, "west": west})
+        try:
+            yield made
+        finally:
+            for proxy in made.made:
+                await proxy.stop()
+
+
+async def test_clusters_take_turns_and_say_who_they_are(globe: Globe) -> None:
+    await globe.start()
+
+    answers = [await globe.ask() for _ in range(6)]
+
+    assert [answer.status for answer in answers] == [200] * 6
+    assert sorted(answer.headers["x-flexinfer-cluster"] for answer in answers) == ["east"] * 3 + ["west"] * 3
+    assert answers[0].headers["x-flexinfer-endpoint"] == "pod-0"
+
+
+async def test_a_request_goes_where_its_model_is(globe: Globe) -> None:
+    west = globe.rigs["west"]
+    await west.route(await west.engine(), model="rare", aliases=("scarce",))
+    await globe.start()
+
+    for name in ("rare", "default/rare", "scarce"):
+        answers = [await globe.ask(post("/v1/chat/completions", chat(name))) for _ in range(3)]
+        assert {answer.headers["x-flexinfer-cluster"] for answer in answers} == {"west"}
+
+
+async def test_a_model_that_came_since_the_last_check_is_found(globe: Globe) -> None:
+    proxy = await globe.start()
+    west = globe.rigs["west"]
+    await west.route(await west.engine(), model="new")
+    proxy.checks._last = float("-inf")
+
+    answer = await globe.ask(post("/v1/chat/completions", chat("new")))
+
+    assert (answer.status, answer.headers["x-flexinfer-cluster"]) == (200, "west")
+
+
+async def test_503_only_when_no_cluster_has_the_model(globe: Globe) -> None:
+    await globe.start()
+
+    answer = await globe.ask(post("/v1/chat/completions", chat("nobody")))
+
+    assert (answer.status, answer.error()["code"]) == (503, "cluster_unavailable")
+
+
+async def test_a_dead_cluster_costs_no_request(globe: Globe) -> None:
+    await globe.start()
+    east: Proxy = globe.rigs["east"].proxies.pop()
+    await east.stop()
+
+    answers = [await globe.ask() for _ in range(6)]
+
+    assert [answer.status for answer in answers] == [200] * 6
+    assert {answer.headers["x-flexinfer-cluster"] for answer in answers} == {"west"}
+    assert not globe.made[0].clusters.members["east"].health.up
+
+
+async def test_a_cluster_that_cannot_start_the_model_is_passed_over(globe: Globe) -> None:
+    await globe.start()
+    await globe.rigs["east"].route(wakeable=True, failure="no node")
+
+    answers = [await globe.ask() for _ in range(4)]
+
+    assert {answer.headers["x-flexinfer-cluster"] for answer in answers} == {"west"}
+
+
+async def test_streams_pass_and_break_as_they_are(globe: Globe) -> None:
+    await globe.start(strategy="failover", failover_order="west,east")
+    engine = globe.rigs["west"].engines[0]
+
+    whole = await globe.ask(post("/v1/chat/completions", chat(stream=True, tokens=8)))
+    engine.fault = Fault(truncate_after=3)
+    broken = await globe.ask(post("/v1/chat/completions", chat(stream=True, tokens=8)))
+
+    assert whole.clean
+    assert whole.body.endswith(b"data: [DONE]\n\n")
+    assert whole.headers["x-flexinfer-cluster"] == "west"
+    assert not broken.clean
+
+
+async def test_the_model_lists_are_merged(globe: Globe) -> None:
+    west = globe.rigs["west"]
+    await west.route(await west.engine(), model="rare")
+    await globe.start()
+
+    answer = await globe.ask(b"GET /v1/models HTTP/1.1\r\nHost: p\r\n\r\n")
+
+    rows = {row["id"]: row["flexinfer"]["clusters"] for row in msgspec.json.decode(answer.body)["data"]}
+    assert rows == {"m": {"east": "ready", "west": "ready"}, "rare": {"west": "ready"}}
+
+
+async def test_clusters_make_themselves_known_over_the_bus(globe: Globe) -> None:
+    rigs = globe.rigs
+    shared = MemoryBus(rigs["east"].broker, cluster="*")
+    settings = GlobalProxySettings(host="127.0.0.1", port=0, nats_url="nats://x", drain_timeout=1)
+    proxy = await GlobalProxy(settings, shared).start()
+    globe.made.append(proxy)
+    assert proxy.readiness.report()[0] is False
+
+    await until(lambda: proxy.readiness.report()[0])
+
+    answer = await globe.ask()
+    assert (answer.status, answer.headers["x-flexinfer-cluster"]) == (200, "east")
