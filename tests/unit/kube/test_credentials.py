@@ -22,6 +22,16 @@ MIIBdjCCAR2gAwIBAgIBADAKBggqhkjOPQQDAjAjMSEwHwYDVQQDDBhrM3Mtc2Vy
 """
 
 
+PLUGIN = """
+import json, pathlib, sys
+file = pathlib.Path(sys.argv[1])
+count = int(file.read_text()) + 1 if file.exists() else 1
+file.write_text(str(count))
+head = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+print(json.dumps({**head, "status": {"token": f"t{count}"}}))
+"""
+
+
 def config(user=None, **cluster) -> dict:
     return {
         "apiVersion": "v1",
@@ -98,22 +108,11 @@ async def test_tls_settings(write):
 
 async def test_an_exec_plugin_gives_the_token_and_is_asked_again_after_a_rejection(write, tmp_path):
     counter = tmp_path / "count"
-    script = "\n".join(
-        [
-            "import json, pathlib, sys",
-            "file = pathlib.Path(sys.argv[1])",
-            "count = int(file.read_text()) + 1 if file.exists() else 1",
-            "file.write_text(str(count))",
-            "status = {'token': f't{count}'}",
-            "head = {'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential'}",
-            "print(json.dumps({**head, 'status': status}))",
-        ]
-    )
     plugin = {
         "exec": {
             "apiVersion": "client.authentication.k8s.io/v1",
             "command": sys.executable,
-            "args": ["-c", script, str(counter)],
+            "args": ["-c", PLUGIN, str(counter)],
             "interactiveMode": "Never",
         }
     }
