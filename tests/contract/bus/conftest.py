@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,21 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
     made = MemoryRig() if request.param == "memory" else NatsRig(tmp_path / "nats")
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def spawn() -> AsyncIterator[Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]]:
+    """Starts work beside the test; what still runs at the end is cancelled."""
+    tasks: list[asyncio.Task[Any]] = []
+
+    def start(work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        tasks.append(asyncio.get_running_loop().create_task(work))
+        return tasks[-1]
+
+    yield start
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.fixture
