@@ -6,7 +6,6 @@ Bus and API may each be away, at start or later: the agent goes on with what it 
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -16,6 +15,7 @@ from flexinfer import __version__
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.gpu.files import RootedFiles
 from flexinfer.adapters.gpu.machine import Machine
+from flexinfer.adapters.gpu.sources import sources
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.credentials import KubeconfigError
 from flexinfer.adapters.kube.informer import Informer
@@ -27,7 +27,7 @@ from flexinfer.contracts.kubernetes import NODES
 from flexinfer.core.hardware import notices
 from flexinfer.core.hardware.notices import Notice
 from flexinfer.core.hardware.report import document, table
-from flexinfer.ports import Bus, HardwareSource, HostFiles, KubeApi
+from flexinfer.ports import Bus, HostFiles, KubeApi
 from flexinfer.runtime.agent.board import Board, Station
 from flexinfer.runtime.agent.noticing import Noticer
 from flexinfer.runtime.agent.probing import Prober
@@ -50,7 +50,7 @@ async def run(settings: AgentSettings) -> int:
     files = RootedFiles(settings.root)
     machine = Machine(files)
     board = Board(_station(settings), machine.cpu())
-    prober = Prober(board, _sources(settings, files), clock)
+    prober = Prober(board, sources(files, machine, settings.root, settings.host_root, clock), clock)
     async with AsyncExitStack() as stack:
         tasks = Supervisor("agent")
         bus = await _bus(settings, clock, stack)
@@ -89,10 +89,6 @@ def _station(settings: AgentSettings) -> Station:
         interval=settings.interval,
         telemetry_interval=settings.telemetry_interval,
     )
-
-
-def _sources(_settings: AgentSettings, _files: HostFiles) -> Sequence[HardwareSource]:
-    return ()
 
 
 async def _bus(settings: AgentSettings, clock: SystemClock, stack: AsyncExitStack) -> Bus | None:
