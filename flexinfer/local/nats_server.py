@@ -1,6 +1,7 @@
 """A nats-server process with JetStream, for the one-machine mode and for tests."""
 
 import asyncio
+import secrets
 import shutil
 import sys
 import sysconfig
@@ -50,6 +51,7 @@ class NatsServer:
         options: str = "",
         spawn: Spawn = asyncio.create_subprocess_exec,
     ) -> None:
+        self._name = f"flexinfer-{secrets.token_hex(4)}"
         self._folder = folder
         self._host = host
         self._port = port
@@ -129,6 +131,7 @@ class NatsServer:
         # -1 asks for a free port, which the server then writes into ports_file_dir.
         quoted = {name: msgspec.json.encode(str(path)).decode() for name, path in self._paths().items()}
         return (
+            f"server_name: {self._name}\n"
             f"listen: {self._host}:{self._port or -1}\n"
             f"ports_file_dir: {quoted['folder']}\n"
             f"logfile: {quoted['log']}\n"
@@ -173,9 +176,11 @@ class NatsServer:
         if not greeting.startswith(b"INFO "):
             return False
         try:
-            return bool(msgspec.json.decode(greeting[5:]).get("jetstream"))
+            info = msgspec.json.decode(greeting[5:])
         except msgspec.DecodeError:
             return False
+        # Another server may hold a port that was asked for by number.
+        return bool(info.get("server_name") == self._name and info.get("jetstream"))
 
     def _last_words(self) -> str:
         try:

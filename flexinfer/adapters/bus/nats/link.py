@@ -20,6 +20,7 @@ from nats.errors import SlowConsumerError
 from flexinfer.adapters.bus import inbound
 from flexinfer.adapters.bus.background import Background
 from flexinfer.adapters.bus.nats.replies import Answer, Replies, check
+from flexinfer.contracts.permissions import inbox_prefix
 from flexinfer.ports import BusRefused, BusUnavailable
 
 log = logging.getLogger(__name__)
@@ -30,9 +31,17 @@ PING_SECONDS = 10
 FIRST_WAIT = 0.1
 QUICK_TRIES = 12  # at most 0.5 s apart: a bus that restarts is found again in well under a second
 QUICK_WAIT = 0.5
+OLDEST_SERVER = (2, 11)  # the first with a time to live per message
 LONGEST_WAIT = 8.0  # catch-up after any outage is promised within 10 s
 SOFT_BUFFER = 4 << 20
 HARD_BUFFER = 16 << 20
+
+
+def pause(tries: int) -> float:
+    """Longest wait in seconds before the next attempt after ``tries`` failed ones: quick for a while, then doubling."""
+    if tries < QUICK_TRIES:
+        return min(FIRST_WAIT * 2.0**tries, QUICK_WAIT)
+    return min(QUICK_WAIT * 2.0 ** min(tries - QUICK_TRIES + 1, 16), LONGEST_WAIT)
 
 
 class ApiRefused(BusRefused):
@@ -142,10 +151,8 @@ class Link:
             url = self._urls[tries % len(self._urls)]
             if await self._live(url):
                 tries = 0
-            ceiling = QUICK_WAIT if tries < QUICK_TRIES else LONGEST_WAIT
-            wait = min(FIRST_WAIT * 2 ** min(tries if tries < QUICK_TRIES else tries - QUICK_TRIES + 2, 16), ceiling)
+            await asyncio.sleep(pause(tries) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
             tries += 1
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
 
     async def _live(self, url: str) -> bool:
         """Connect and stay until the connection ends; whether it was ever up."""
@@ -194,7 +201,10 @@ class Link:
         self.session = session
         self._gauge.set(1)
         version = session.client.connected_server_version
-        self._say("up", "connected to the bus at %s (nats-server %s)", _bare(url), version, level=logging.INFO)
+        numbers = f"{version.major}.{version.minor}.{version.patch}"
+        self._say("up", "connected to the bus at %s (nats-server %s)", _bare(url), numbers, level=logging.INFO)
+        if (version.major, version.minor) < OLDEST_SERVER:
+            log.warning("nats-server %s is older than %d.%d: retractions cannot expire", numbers, *OLDEST_SERVER)
         self._up.set()
         try:
             for tell in self.on_up:
@@ -255,11 +265,6 @@ async def _discard(client: Client) -> None:
             await client.close()
     except (OSError, NatsError, TimeoutError, AttributeError, AssertionError):
         log.debug("closing a dead connection failed")  # the library assumes a finished connect in places
-
-
-def inbox_prefix(name: str) -> str:
-    """Where answers to a client arrive; permissions of its user must allow ``<prefix>.>``."""
-    return "_INBOX_" + "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
 
 
 def login(file: Path) -> dict[str, Any]:

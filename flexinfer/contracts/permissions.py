@@ -1,0 +1,86 @@
+"""What each component may say and hear on the bus: least privilege by subject, derived from the topic table.
+
+The chart renders a server configuration from the same rules, and a test runs a server with it. A component that
+publishes something new gets the right by being named as ``producer`` in ``contracts.topics``.
+"""
+
+from dataclasses import dataclass
+
+from flexinfer.contracts.topics import (
+    BUCKETS,
+    LOG_STREAM,
+    PREFIX,
+    TOPICS,
+    Topic,
+    bucket_name,
+    key_pattern,
+    sampled_subject,
+    token,
+)
+
+READERS = frozenset({"manager", "scheduler", "proxy", "global-proxy", "dashboard"})
+_REPUBLISHES = {"manager": ("ai.flexinfer.bench.completed.v1",)}  # results are loaded again from their ConfigMap
+_PUBLISHES_AS = {"global-proxy": "proxy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Subjects with wildcards, as nats-server's ``allow`` lists take them."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def inbox_prefix(client: str) -> str:
+    """Below which answers to a client arrive."""
+    return "_INBOX_" + "".join(c if c.isalnum() or c in "-_" else "_" for c in client)
+
+
+def permissions(component: str, client: str, entity: str = "*", cluster: str = "default") -> Permissions:
+    """Rights of one client.
+
+    ``entity`` narrows what it may speak for: the node of an ``agent``, the key of a ``bench``, the name of a
+    ``proxy``; other components speak for all. ``client`` is the name it connects with.
+    """
+    publish: list[str] = []
+    for topic in TOPICS.values():
+        if _may_publish(component, topic):
+            publish += _writes(topic, entity if entity == "*" else token(entity), cluster)
+    subscribe = [f"{inbox_prefix(client)}.>"]
+    if component in READERS:
+        subscribe.append(f"{PREFIX}.{token(cluster)}.>")
+        for stream in (*(f"KV_{bucket_name(bucket)}" for bucket in BUCKETS), LOG_STREAM):
+            publish += [
+                f"$JS.API.CONSUMER.CREATE.{stream}.>",
+                f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>",
+                f"$JS.API.CONSUMER.DELETE.{stream}.>",
+            ]
+    publish.append(f"$JS.API.STREAM.INFO.{LOG_STREAM}")
+    if component == "manager":
+        publish += ["$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.INFO.*"]
+    return Permissions(tuple(dict.fromkeys(publish)), tuple(subscribe))
+
+
+def _may_publish(component: str, topic: Topic) -> bool:
+    return topic.producer == _PUBLISHES_AS.get(component, component) or topic.name in _REPUBLISHES.get(component, ())
+
+
+def _writes(topic: Topic, entity: str, cluster: str) -> list[str]:
+    subject = f"{PREFIX}.{token(cluster)}.{_narrow(topic, topic.wildcard, entity)}"
+    found = [subject]
+    if topic.log == "sampled":
+        found.append(sampled_subject(subject))
+    if topic.bucket is not None:
+        found.append(f"$KV.{bucket_name(topic.bucket)}.{_narrow(topic, key_pattern(topic), entity)}")
+    return found
+
+
+def _narrow(topic: Topic, pattern: str, entity: str) -> str:
+    """Agents and benches are the first name in a subject, proxies the last."""
+    parts = pattern.split(".")
+    holes = [index for index, part in enumerate(parts) if part == "*"]
+    if topic.producer in ("agent", "bench"):
+        parts[holes[0]] = entity
+    elif topic.producer == "proxy":
+        parts[holes[-1]] = entity
+    return ".".join(parts)
