@@ -1,5 +1,6 @@
 """An OpenAI-compatible server asked over HTTP, one streamed completion at a time, with its token times."""
 
+import asyncio
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import aiohttp
 import msgspec
 
+from flexinfer.adapters.inference.exchange import Address, Exchange, exchange
 from flexinfer.core.benchmark.answers import Answer
 from flexinfer.core.benchmark.sse import EventStream, StreamProblem
 from flexinfer.ports import Completion, EngineError
@@ -17,16 +18,15 @@ from flexinfer.ports import Completion, EngineError
 Api = Literal["chat", "completions"]
 
 _PATHS: Mapping[Api, str] = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-_CONNECT_SECONDS = 10.0
 _SMALL_TIMEOUT = 30.0
-_MAX_ERROR_BYTES = 4096
 
 
 class OpenAIClient:
-    """ports.InferenceClient over aiohttp, between ``open`` and ``close`` or inside ``async with``.
+    """ports.InferenceClient, after ``open`` or inside ``async with``.
 
     Every request gets its own connection: llama.cpp announces keep-alive after a stream and closes all the same,
-    so a reused connection would fail the next request at random.
+    so a reused connection would fail the next request at random. Times count from the moment the request is
+    written, when the connection stands: what setting it up costs is the network's, not the engine's.
     """
 
     def __init__(
@@ -39,30 +39,19 @@ class OpenAIClient:
         ca: Path | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._base = base_url.rstrip("/").removesuffix("/v1")
+        self._base = base_url
         self._api: Api = api
         self._timeout = timeout
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._key = api_key
         self._ca = ca
+        self._trust: ssl.SSLContext | None = None
         self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> Self:
-        """Make the connection pool. Raises OSError if the CA file cannot be read."""
-        trust: ssl.SSLContext | bool = True
+        """Read the CA file. Raises OSError if it cannot be used."""
         if self._ca is not None:
-            trust = ssl.create_default_context(cafile=str(self._ca))
-        connector = aiohttp.TCPConnector(force_close=True, limit=0, ssl=trust)
-        self._session = aiohttp.ClientSession(
-            connector=connector, headers=self._headers, json_serialize=lambda body: msgspec.json.encode(body).decode()
-        )
+            self._trust = ssl.create_default_context(cafile=str(self._ca))
         return self
-
-    async def close(self) -> None:
-        """Cut what is open."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
 
     async def __aenter__(self) -> Self:
         """``open``."""
@@ -71,8 +60,7 @@ class OpenAIClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """``close``."""
-        await self.close()
+        """Nothing is kept open between requests."""
 
     async def complete(self, model: str, prompt: str, max_tokens: int, options: Mapping[str, Any]) -> Completion:
         """One streamed completion, read to its end. Raises EngineError."""
@@ -88,88 +76,81 @@ class OpenAIClient:
         else:
             body["prompt"] = prompt
         answer = Answer()
-        began = self._clock()
+        events = EventStream()
+
+        def on_body(received: bytes, at: float) -> None:
+            for data in events.feed(received):
+                answer.fold(data, at)
+
+        done = await self._exchange("POST", _PATHS[self._api], msgspec.json.encode(body), on_body, answer)
+        if not done.headers.get("content-type", "").startswith("text/event-stream"):
+            kind = done.headers.get("content-type", "of no type")
+            raise EngineError("MalformedStream", f"the answer is {kind}, not text/event-stream")
         try:
-            endpoint = await self._stream(body, answer, began)
-            duration = self._clock() - began
             usage = answer.check_complete()
         except StreamProblem as err:
             raise EngineError(err.reason, str(err)) from err
-        except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            raise self._translated(err, answer) from err
         return Completion(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
-            duration=duration,
+            duration=done.seconds,
             first_token=answer.token_times[0] if answer.token_times else None,
             token_times=tuple(answer.token_times),
             text="".join(answer.parts),
-            endpoint=endpoint,
+            endpoint=done.headers.get("x-flexinfer-endpoint"),
             engine_tokens_per_second=answer.engine_tokens_per_second,
             finish_reason=answer.finish_reason,
             model=answer.model,
             cached_tokens=answer.cached_tokens,
         )
 
-    async def _stream(self, body: Mapping[str, Any], answer: Answer, began: float) -> str | None:
-        timeout = aiohttp.ClientTimeout(total=self._timeout, connect=_CONNECT_SECONDS)
-        async with self._pool.post(self._base + _PATHS[self._api], json=body, timeout=timeout) as response:
-            if response.status != 200:
-                raise await _refusal(response)
-            if response.content_type != "text/event-stream":
-                raise EngineError(
-                    "MalformedStream", f"the answer is {response.content_type or 'of no type'}, not text/event-stream"
-                )
-            events = EventStream()
-            clock = self._clock
-            while received := await response.content.readany():
-                at = clock() - began
-                for data in events.feed(received):
-                    answer.fold(data, at)
-            return response.headers.get("X-FlexInfer-Endpoint")
-
     async def models(self) -> Sequence[str]:
         """Names the server lists. Raises EngineError."""
-        timeout = aiohttp.ClientTimeout(total=_SMALL_TIMEOUT, connect=_CONNECT_SECONDS)
-        try:
-            async with self._pool.get(self._base + "/v1/models", timeout=timeout) as response:
-                if response.status != 200:
-                    raise await _refusal(response)
-                raw = await response.read()
-        except (aiohttp.ClientError, OSError, TimeoutError) as err:
-            raise self._translated(err, Answer()) from err
+        parts: list[bytes] = []
+        await self._exchange("GET", "/v1/models", b"", lambda received, _: parts.append(received), Answer())
+        raw = b"".join(parts)
         try:
             rows = msgspec.json.decode(raw)["data"]
             return tuple(str(row["id"]) for row in rows)
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as err:
             raise EngineError("Refused", f"/v1/models is no list of models: {raw[:80]!r}") from err
 
-    @property
-    def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            raise RuntimeError("OpenAIClient is used before open()")
-        return self._session
+    async def _exchange(
+        self, method: str, path: str, body: bytes, on_body: Callable[[bytes, float], None], answer: Answer
+    ) -> Exchange:
+        """A 200 answer, read to its end. Raises EngineError for everything else."""
+        address = Address.of(self._base, self._trust)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        if not self._key.isprintable() or not self._key.isascii():
+            raise EngineError("Denied", "the API key holds characters a header cannot carry")
+        request = address.head(method, path, headers, len(body)) + body
+        limit = self._timeout if method == "POST" else _SMALL_TIMEOUT
+        try:
+            async with asyncio.timeout(limit):
+                done = await exchange(address, request, on_body, self._clock)
+        except StreamProblem as err:
+            raise EngineError(err.reason, str(err)) from err
+        except (OSError, TimeoutError) as err:
+            raise self._translated(err, answer, limit) from err
+        if done.status != 200:
+            raise _refusal(done.status, done.plain)
+        return done
 
-    def _translated(self, err: Exception, answer: Answer) -> EngineError:
+    def _translated(self, err: OSError | TimeoutError, answer: Answer, limit: float) -> EngineError:
         got = f" after {len(answer.token_times)} text events" if answer.token_times else ""
         match err:
-            case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
+            case ssl.SSLError():
                 return EngineError("Tls", f"{self._base} is not trusted: {err}")
-            case aiohttp.InvalidURL():
-                return EngineError("Refused", f"{self._base!r} is no URL; write http://host:port")
-            case aiohttp.ServerTimeoutError() | TimeoutError():
-                return EngineError("Timeout", f"no end of the answer within {self._timeout:g} s{got}")
+            case TimeoutError():
+                return EngineError("Timeout", f"no end of the answer within {limit:g} s{got}")
             case _:
-                return EngineError(
-                    "Connection", f"{self._base} broke the connection{got}: {str(err) or type(err).__name__}"
-                )
+                said = str(err) or type(err).__name__
+                return EngineError("Connection", f"{self._base} broke the connection{got}: {said}")
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> EngineError:
+def _refusal(status: int, raw: bytes) -> EngineError:
     """An HTTP status as a reason; the message is the server's own where it speaks OpenAI's error shape."""
-    raw = await response.content.read(_MAX_ERROR_BYTES)
     kind, said = _error_of(raw)
-    status = response.status
     text = f"HTTP {status}: {said}" if said else f"HTTP {status}"
     by_status = {
         401: "Denied",

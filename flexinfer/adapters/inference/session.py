@@ -46,9 +46,6 @@ async def measure_server(
         ready_timeout=settings.ready_timeout,
         time_limit=settings.time_limit,
     )
-    try:
-        driver = Driver(target, plan, key, listener.sample)
-        await listener.ready(plan, await driver.ready())
-        return plan, await driver.run()
-    finally:
-        await client.close()
+    driver = Driver(target, plan, key, listener.sample)
+    await listener.ready(plan, await driver.ready())
+    return plan, await driver.run()

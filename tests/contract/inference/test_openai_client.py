@@ -9,12 +9,28 @@ import pytest
 
 from flexinfer.adapters.inference.client import Api, OpenAIClient
 from flexinfer.ports import Completion, EngineError
+from flexinfer.runtime.process import run_app
 from flexinfer.testing.fake_engine import FakeEngine, Fault, Speeds
 
 
 async def ask(engine: FakeEngine, *, api: Api = "completions", tokens: int = 8, **client) -> Completion:
     async with OpenAIClient(engine.url, api=api, **client) as asked:
         return await asked.complete("fake-model", "one two three", tokens, {"ignore_eos": True})
+
+
+def test_the_fast_loop_of_the_executables_works_too():
+    async def body() -> int:
+        engine = await FakeEngine().start()
+        try:
+            engine.then(Fault(), Fault(reset_after=2))
+            tokens = (await ask(engine)).completion_tokens
+            with pytest.raises(EngineError, match="after 2 text events"):
+                await ask(engine)
+            return tokens
+        finally:
+            await engine.stop()
+
+    assert run_app(body) == 8
 
 
 @pytest.mark.parametrize(("api", "prompt_tokens"), [("completions", 3), ("chat", 6)])
