@@ -55,6 +55,7 @@ class ExtenderApp:
         self._report = report
         self._now = now
         self._max_body = max_body
+        self._dialogue = wire.Dialogue()
         self._shapes: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,21 +103,17 @@ class ExtenderApp:
         return b"[]" if phase == "prioritize" else wire.preemption_answer({})
 
     def _filter(self, body: bytes) -> tuple[bytes, str]:
-        query = wire.read_query(body)
+        query = self._dialogue.read(body)
         self._say_shape(query)
-        found = self._desk.filter(query.pod, query.names, self._now())
-        failed: dict[str, str] = {}
-        final: dict[str, str] = {}
-        for name, reason in found.failed.items():
-            (final if reason.final else failed)[name] = reason.text
-        for reason in set(found.failed.values()):
+        found = self._desk.filter(query.pod, query.asked, self._now())
+        for reason in found.reasons:
             _REJECTED.labels(reason.code).inc(found.counts[reason.text])
-        answer = wire.filter_answer(query, found.passed, failed, final)
-        return answer, "ok" if found.passed or not query.names else "rejected"
+        answer = self._dialogue.filter_answer(query, found)
+        return answer, "ok" if found.passed or not query.asked.names else "rejected"
 
     def _prioritize(self, body: bytes) -> bytes:
-        query = wire.read_query(body)
-        return wire.priority_answer(self._desk.prioritize(query.pod, query.names, self._now()))
+        query = self._dialogue.read(body)
+        return wire.priority_answer(self._desk.prioritize(query.pod, query.asked, self._now()))
 
     def _preempt(self, body: bytes) -> bytes:
         pod, candidates = wire.read_preemption(body)

@@ -4,15 +4,16 @@ Requests come with node names, with whole nodes, or with the lower-case keys of 
 keys case-insensitively, so any case is read. Answers are PascalCase in the form asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from flexinfer.contracts.extender import (
+    MAX_SCORE,
     Arguments,
     FilterResult,
-    HostPriority,
     MetaPod,
     MetaVictims,
     NamedNode,
@@ -22,16 +23,21 @@ from flexinfer.contracts.extender import (
     PreemptionResult,
     RawNodeList,
 )
+from flexinfer.core.placement.boards import Asked, Verdicts
+from flexinfer.core.placement.scoreboards import Scores
+
+KEPT_LISTS = 8
+KEPT_ITEM = 1 << 20  # longer name lists are not kept
 
 _CANONICAL = {
     name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")
 } | {"nodetovictims": "NodeNameToVictims"}
-_NOTHING = (b"", b"null")
+_POINTS = tuple(b"%d}," % (MAX_SCORE - loss) for loss in range(MAX_SCORE + 1))
 
 _arguments = msgspec.json.Decoder(Arguments)
 _preemption = msgspec.json.Decoder(PreemptionArguments)
 _any_case = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_names = msgspec.json.Decoder(tuple[str, ...])
+_names = msgspec.json.Decoder(list[str])
 _node_list = msgspec.json.Decoder(RawNodeList)
 _named = msgspec.json.Decoder(NamedNode)
 _encode = msgspec.json.Encoder().encode
@@ -45,30 +51,82 @@ class BadRequest(ValueError):
 
 @dataclass(slots=True)
 class NodeQuery:
-    """A filter or prioritize request. ``items`` holds the nodes as received in full-node form, else None."""
+    """A filter or prioritize request. ``raw``: the list as received, of names or, if ``whole``, of nodes.
+
+    ``items``: the nodes by name in full-node form.
+    """
 
     pod: PodObject
-    names: Sequence[str]
-    items: tuple[msgspec.Raw, ...] | None = None
+    asked: Asked
+    raw: msgspec.Raw
+    whole: bool = False
+    items: Mapping[str, msgspec.Raw] | None = None
 
 
-def read_query(body: bytes) -> NodeQuery:
-    """Raises BadRequest."""
-    try:
-        found = _arguments.decode(body)
-        if found.pod is None or (bytes(found.nodes) in _NOTHING and bytes(found.node_names) in _NOTHING):
-            found = _arguments.decode(_recased(body))
-        if found.pod is None:
-            raise BadRequest("the request has no Pod")
-        if bytes(found.node_names) not in _NOTHING:
-            return NodeQuery(found.pod, _names.decode(found.node_names))
-        if bytes(found.nodes) in _NOTHING:
-            raise BadRequest("the request has neither Nodes nor NodeNames")
-        items = _node_list.decode(found.nodes).items or ()
-        items = tuple(item for item in items if bytes(item) != b"null")
-        return NodeQuery(found.pod, [_named.decode(item).metadata.name for item in items], items)
-    except DECODE_ERRORS as err:
-        raise BadRequest(f"the request is not valid: {err}") from err
+class Dialogue:
+    """Reads filter and prioritize requests and writes filter answers.
+
+    It remembers the last lists of names, because kube-scheduler asks twice about one list, and the replicas of one
+    Deployment often about the same nodes.
+    """
+
+    def __init__(self) -> None:
+        self._lists: deque[tuple[bytes, Asked]] = deque(maxlen=KEPT_LISTS)
+
+    def read(self, body: bytes) -> NodeQuery:
+        """Raises BadRequest."""
+        try:
+            found = _arguments.decode(body)
+            if found.pod is None or (_absent(found.nodes) and _absent(found.node_names)):
+                found = _arguments.decode(_recased(body))
+            if found.pod is None:
+                raise BadRequest("the request has no Pod")
+            if not _absent(found.node_names):
+                return NodeQuery(found.pod, self._asked(bytes(found.node_names)), found.node_names)
+            if _absent(found.nodes):
+                raise BadRequest("the request has neither Nodes nor NodeNames")
+            items = {
+                _named.decode(item).metadata.name: item
+                for item in _node_list.decode(found.nodes).items or ()
+                if not _absent(item)
+            }
+            return NodeQuery(found.pod, Asked(list(items)), found.nodes, True, items)  # noqa: FBT003 - whole
+        except DECODE_ERRORS as err:
+            raise BadRequest(f"the request is not valid: {err}") from err
+
+    def _asked(self, raw: bytes) -> Asked:
+        # Comparing a handful of lists is cheaper than hashing one: unequal ones differ at once.
+        for known, asked in self._lists:
+            if known == raw:
+                return asked
+        asked = Asked(_names.decode(raw))
+        self._remember(raw, asked)
+        return asked
+
+    def _remember(self, raw: bytes, asked: Asked) -> None:
+        if len(raw) <= KEPT_ITEM:
+            self._lists.appendleft((raw, asked))
+
+    def filter_answer(self, query: NodeQuery, found: Verdicts) -> bytes:
+        """What passed in the form asked for; every other name with its sentence, by whether evictions cure it."""
+        if query.items is not None:
+            kept = [query.items[name] for name in found.passed]
+            return _filter_result(found, b"null", _encode(NodeItems(tuple(kept))))
+        if found.encoded is None:
+            if found.everyone and query.asked.untouched:
+                names = bytes(query.raw)
+            else:
+                # kube-scheduler asks about the survivors next, in this order and with these bytes.
+                names = _encode(found.passed)
+                self._remember(names, Asked(found.passed))
+            found.encoded = _filter_result(found, names, b"null")
+        encoded: bytes = found.encoded
+        return encoded
+
+
+def _absent(raw: msgspec.Raw) -> bool:
+    """Missing or null, without copying what is there."""
+    return memoryview(raw).nbytes <= 4 and bytes(raw) in {b"", b"null"}
 
 
 def _recased(body: bytes) -> bytes:
@@ -109,18 +167,17 @@ def uids(victims: MetaVictims) -> frozenset[str]:
     return frozenset(pod.uid for pod in victims.pods or () if pod)
 
 
-def filter_answer(
-    query: NodeQuery, passed: Sequence[str], failed: Mapping[str, str], final: Mapping[str, str]
-) -> bytes:
-    """Names that passed; every other name with its sentence, by whether evictions could cure it."""
-    if query.items is None:
-        return _encode(FilterResult(node_names=tuple(passed), failed=dict(failed), unresolvable=dict(final)))
-    kept = set(passed)
-    items: dict[str, msgspec.Raw] = {}
-    for name, item in zip(query.names, query.items, strict=True):
-        if name in kept:
-            items.setdefault(name, item)
-    return _encode(FilterResult(nodes=NodeItems(tuple(items.values())), failed=dict(failed), unresolvable=dict(final)))
+def _filter_result(found: Verdicts, names: bytes, nodes: bytes) -> bytes:
+    failed: dict[str, str] = {}
+    final: dict[str, str] = {}
+    for name, reason in found.failed.items():
+        (final if reason.final else failed)[name] = reason.text
+    return b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":""}' % (
+        nodes,
+        names,
+        _encode(failed),
+        _encode(final),
+    )
 
 
 def filter_error(message: str) -> bytes:
@@ -128,9 +185,31 @@ def filter_error(message: str) -> bytes:
     return _encode(FilterResult(node_names=(), error=message))
 
 
-def priority_answer(scores: Sequence[tuple[str, int]]) -> bytes:
-    """HostPriorityList."""
-    return _encode([HostPriority(name, score) for name, score in scores])
+def priority_answer(scores: Scores) -> bytes:
+    """HostPriorityList, scores as integers. Pieces are kept and only those of changed nodes are made again."""
+    count = len(scores.losses)
+    if not count:
+        return b"[]"
+    pieces: list[bytes] | None = scores.encoded
+    if pieces is None:
+        pieces = [b""] * (2 * count)
+        pieces[0::2] = _hosts(scores.asked)
+        scores.encoded = pieces
+        scores.changed = None
+    if scores.changed is None:
+        pieces[1::2] = map(_POINTS.__getitem__, scores.losses)
+    else:
+        for position in scores.changed:
+            pieces[2 * position + 1] = _POINTS[scores.losses[position]]
+    scores.changed = []
+    return b"[" + b"".join(pieces)[:-1] + b"]"
+
+
+def _hosts(asked: Asked) -> list[bytes]:
+    found: list[bytes] | None = asked.memo.get("hosts")
+    if found is None:
+        found = asked.memo["hosts"] = [b'{"Host":' + _encode(name) + b',"Score":' for name in asked.names]
+    return found
 
 
 def preemption_answer(kept: Mapping[str, MetaVictims]) -> bytes:

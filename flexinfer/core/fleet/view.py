@@ -8,6 +8,7 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from math import inf
 
 from flexinfer.contracts.envelope import Event
@@ -15,6 +16,24 @@ from flexinfer.contracts.events import BenchCompleted, DeviceTelemetry, NodeHard
 from flexinfer.contracts.labels import DEFAULT_PREFIX
 
 CHANGES_KEPT = 20_000
+
+
+@dataclass(slots=True)
+class Feed:
+    """Names that changed, newest last, for readers that keep something derived. ``count`` numbers the newest."""
+
+    count: int = 0
+    names: deque[str] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
+
+    def add(self, name: str) -> None:
+        """One more change."""
+        self.count += 1
+        self.names.append(name)
+
+    def since(self, seen: int) -> list[str] | None:
+        """What changed after number ``seen``, newest first, repeats kept; None if that is no longer known."""
+        missed = self.count - seen
+        return None if missed > len(self.names) else list(islice(reversed(self.names), missed))
 
 
 @dataclass(slots=True)
@@ -98,8 +117,7 @@ class NodeView:
 class FleetView:
     """Nodes by name and results by benchmark key. ``version`` grows with every accepted fact.
 
-    ``changes`` names the nodes touched, oldest first; the newest entry has number ``touched``. ``digest`` is the
-    same for the same set of facts, in whatever order they came.
+    ``changes`` names the nodes touched. ``digest`` is the same for the same set of facts, in whatever order they came.
     """
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -113,8 +131,7 @@ class FleetView:
     by_workload: dict[str, dict[str, BenchCompleted]] = field(default_factory=dict)
     results_version: int = 0
     claimed_on: dict[str, str] = field(default_factory=dict)  # pod uid -> node
-    changes: deque[str] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
-    touched: int = 0
+    changes: Feed = field(default_factory=Feed)
     alarms: list[tuple[float, str]] = field(default_factory=list)
 
     def node(self, name: str) -> NodeView:
@@ -132,8 +149,7 @@ class FleetView:
     def touch(self, name: str) -> None:
         """What this node offers may have changed."""
         self.version += 1
-        self.touched += 1
-        self.changes.append(name)
+        self.changes.add(name)
 
     def arm(self, node: NodeView, at: float) -> None:
         """Look at this node again at ``at`` or earlier (see ``fold.tick``)."""

@@ -12,16 +12,31 @@ from flexinfer.contracts.labels import (
     POD_QUANTIZATION,
 )
 from flexinfer.core.fleet.pods import Ask, ask_of
+from flexinfer.core.placement.quantization import Need, need_of
 
 MAX_TEXT = 253
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """The part of a demand that says which devices are looked at, whatever the model's size and name.
+
+    ``devices`` 0 is a demand on the processor. ``vendor`` and ``partition`` empty, ``archs`` empty: any.
+    """
+
+    vendor: str
+    devices: int
+    partition: str = ""
+    archs: tuple[str, ...] = ()
+    need: Need = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
-    """Equal demands get equal answers, so a Demand is the key of every cache. ``archs`` empty: any."""
+    """Equal demands get equal answers. ``workload`` is the benchmark key of the pod."""
 
     ask: Ask
-    archs: tuple[str, ...] = ()
+    kind: Kind
     quantization: str = ""
     backend: str = ""
     model: str = ""
@@ -30,10 +45,13 @@ class Demand:
     @property
     def per_device_mib(self) -> float:
         """Memory needed on each device: an engine splits a model evenly over the devices it gets."""
-        return self.ask.memory_mib / max(self.ask.devices, 1)
+        return self.ask.memory_mib / self.kind.devices if self.kind.devices else 0.0
 
     def describe(self) -> dict[str, Any]:
         """For explanations: only what was asked."""
+        notes = list(self.ask.notes)
+        if self.kind.need == "unknown":
+            notes.append(f"quantization {self.quantization!r} is not in the table: every device passes")
         found: dict[str, Any] = {
             "model": self.model,
             "backend": self.backend,
@@ -42,9 +60,9 @@ class Demand:
             "devices": self.ask.devices,
             "partition": self.ask.partition,
             "memoryMib": round(self.ask.memory_mib),
-            "arch": ",".join(self.archs),
+            "arch": ",".join(self.kind.archs),
             "quantization": self.quantization,
-            "notes": list(self.ask.notes),
+            "notes": notes,
         }
         return {key: value for key, value in found.items() if value not in ("", 0, [])}
 
@@ -56,12 +74,11 @@ def demand_of(pod: PodObject) -> Demand:
     def text(key: str) -> str:
         return annotations.get(key, "").strip()[:MAX_TEXT]
 
-    archs = tuple(part for part in (one.strip().lower() for one in text(POD_ARCH).split(",")) if part)
-    return Demand(
-        ask_of(pod),
-        archs,
-        text(POD_QUANTIZATION).lower(),
-        text(POD_BACKEND).lower(),
-        text(POD_MODEL),
-        text(POD_BENCHMARK_KEY),
-    )
+    ask = ask_of(pod)
+    backend, form = text(POD_BACKEND).lower(), text(POD_QUANTIZATION).lower()
+    archs = tuple(sorted({part for part in (one.strip().lower() for one in text(POD_ARCH).split(",")) if part}))
+    kind = Kind(ask.vendor, ask.devices, ask.partition, archs, need_of(backend, form)) if ask.devices else PROCESSOR
+    return Demand(ask, kind, form, backend, text(POD_MODEL), text(POD_BENCHMARK_KEY))
+
+
+PROCESSOR = Kind("CPU", 0)

@@ -3,34 +3,49 @@
 One desk per replica, no leader: every replica folds the same facts and rebuilds reservations from the Pod watch.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from flexinfer.contracts.events import PlacementDecided
-from flexinfer.contracts.extender import PodObject
+from flexinfer.contracts.extender import MAX_SCORE, PodObject
 from flexinfer.core.fleet import claims
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.fleet.fold import tick
 from flexinfer.core.fleet.view import FleetView
-from flexinfer.core.placement.checks import Reason
-from flexinfer.core.placement.demand import Demand, demand_of
+from flexinfer.core.placement.boards import Asked, Board, Verdicts, verdicts
+from flexinfer.core.placement.demand import Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
-from flexinfer.core.placement.figures import Figures, speeds_of
-from flexinfer.core.placement.ranking import Ranking, Verdicts, rank, unique, verdict
+from flexinfer.core.placement.offers import refusal
+from flexinfer.core.placement.ranking import Ranking, rank, verdict
+from flexinfer.core.placement.scoreboards import ScoreBoard, Scores
 from flexinfer.core.placement.scoring import Weights
-from flexinfer.core.placement.speeds import Speeds
+from flexinfer.core.placement.speeds import Speeds, speeds_of
 
 KEPT_DECISIONS = 300
 KEPT_CANDIDATES = 200_000
+KEPT_BOARDS = 32
+KEPT_SCORE_BOARDS = 64
 MAX_OPEN = 1000
 UNANSWERED_SECONDS = 2.0
 
 
 @dataclass(slots=True)
+class Pending:
+    """A decision taken but not yet written up; its ranking is of that moment."""
+
+    attempt: Attempt
+    ranking: Ranking | None
+    speeds: Speeds
+    message: str = ""
+
+
+@dataclass(slots=True)
 class Decided:
-    """A decision with everything needed to show all its candidates later."""
+    """A decision written up, with its ranking while that is kept."""
 
     attempt: Attempt
     payload: PlacementDecided
@@ -39,64 +54,59 @@ class Decided:
 
 
 class Desk:
-    """Pure: time comes in with each call, decisions pile up in ``outbox`` for somebody to publish."""
+    """Pure: time comes in with each call, decisions wait in ``take`` for somebody to publish."""
 
     def __init__(self, view: FleetView, weights: Weights, reserve_seconds: float = 5.0) -> None:
         self.view = view
         self.weights = weights
-        self.outbox: deque[PlacementDecided] = deque(maxlen=MAX_OPEN)
+        self.coalesced = 0
         self._reserve_seconds = reserve_seconds
-        self._open: OrderedDict[str, Attempt] = OrderedDict()
-        self._decided: OrderedDict[tuple[str, str], Decided] = OrderedDict()
+        self._boards: OrderedDict[Kind, Board] = OrderedDict()
+        self._score_boards: OrderedDict[tuple[Kind, float, str], ScoreBoard] = OrderedDict()
         self._speeds: dict[str, Speeds] = {}
         self._speeds_version = -1
+        self._open: OrderedDict[str, Attempt] = OrderedDict()
+        self._pending: OrderedDict[str, Pending] = OrderedDict()
+        self._decided: OrderedDict[tuple[str, str], Decided] = OrderedDict()
 
-    def filter(self, pod: PodObject, names: Sequence[str], now: float) -> Verdicts:
+    def filter(self, pod: PodObject, asked: Asked, now: float) -> Verdicts:
         """Who passes. Decided at once when nobody or one does, because prioritize is not asked then."""
-        tick(self.view, now)
-        demand = demand_of(pod)
-        found, figures = self._judged(pod, demand, unique(names), now)
-        attempt = self._attempt(pod, demand, len(found.passed) + len(found.failed), found.counts, now)
+        demand, board = self._begin(pod, now)
+        found = verdicts(board, asked, demand.per_device_mib)
+        attempt = self._attempt(pod, demand, len(asked.names), found.counts, now)
         earlier = self._open.pop(attempt.pod.uid, None)
         if earlier is not None:
             self._unanswered(earlier)
         if len(found.passed) > 1:
             self._open[attempt.pod.uid] = attempt
-            while len(self._open) > MAX_OPEN:
+            if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
-            return found
-        self._decide(attempt, rank(figures, self.weights), now)
+        else:
+            speeds = self._speeds_for(demand)
+            self._decide(attempt, rank(found.passed, board.offers, speeds, self.weights), speeds)
         return found
 
-    def prioritize(self, pod: PodObject, names: Sequence[str], now: float) -> list[tuple[str, int]]:
-        """``(node, score)`` for each name; the best is reserved for the pod."""
-        tick(self.view, now)
-        demand = demand_of(pod)
-        asked = unique(names)
-        found, figures = self._judged(pod, demand, asked, now)
-        ranking = rank(figures, self.weights)
-        scores = {candidate.node: given for candidate, given in zip(figures, ranking.scores, strict=True)}
+    def prioritize(self, pod: PodObject, asked: Asked, now: float) -> Scores:
+        """Points lost by each node; the best node is reserved for the pod."""
+        demand, board = self._begin(pod, now)
+        speeds = self._speeds_for(demand)
+        scores = self._score_board(demand, board, speeds).scores(asked) or self._plain(demand, board, speeds, asked)
         attempt = self._open.pop(pod.metadata.uid, None)
         if attempt is None or attempt.demand != demand:
-            attempt = self._attempt(pod, demand, len(asked), found.counts, now)
-        self._decide(attempt, ranking, now)
-        return [(name, scores.get(name, 0)) for name in asked]
+            counts = verdicts(board, asked, demand.per_device_mib).counts
+            attempt = self._attempt(pod, demand, len(asked.names), counts, now)
+        self._decide(attempt, scores.ranking, speeds)
+        return scores
 
     def preempt(self, pod: PodObject, victims: Mapping[str, AbstractSet[str]], now: float) -> list[str]:
         """The nodes that would pass the filter once their victims (pod uids) are gone."""
         tick(self.view, now)
         demand = demand_of(pod)
-        speeds = self._speeds_for(demand)
         mine = {pod.metadata.uid}
-        return [
-            name
-            for name, uids in victims.items()
-            if isinstance(verdict(self.view, name, demand, speeds, now, mine | uids), Figures)
-        ]
+        return [name for name, uids in victims.items() if verdict(self.view, name, demand, now, mine | uids) is None]
 
     def flush(self, now: float) -> None:
         """Decide attempts whose prioritize call never came."""
-        tick(self.view, now)
         while self._open:
             uid, attempt = next(iter(self._open.items()))
             if now - attempt.at < UNANSWERED_SECONDS:
@@ -104,39 +114,68 @@ class Desk:
             del self._open[uid]
             self._unanswered(attempt)
 
+    def take(self) -> PlacementDecided | None:
+        """The oldest decision not yet published."""
+        if not self._pending:
+            return None
+        _, pending = self._pending.popitem(last=False)
+        return self._write(pending).payload
+
+    @property
+    def waiting(self) -> int:
+        """Decisions not yet published."""
+        return len(self._pending)
+
     def explain(self, namespace: str, pod: str) -> PlacementDecided | None:
         """The last decision about a pod, with every candidate while they are kept."""
+        for pending in list(self._pending.values()):
+            if (pending.attempt.pod.namespace, pending.attempt.pod.name) == (namespace, pod):
+                self._write(pending)
         found = self._decided.get((namespace, pod))
         if found is None:
             return None
         if found.ranking is None:
             return found.payload
-        every = candidates_of(
-            found.ranking, found.speeds, self.weights, found.attempt.at, len(found.ranking.candidates)
-        )
-        return PlacementDecided(
-            **{name: getattr(found.payload, name) for name in found.payload.__struct_fields__} | {"candidates": every}
-        )
+        count = len(found.ranking.names)
+        every = candidates_of(found.ranking, found.speeds, self.weights, found.attempt.at, count)
+        return replace(found.payload, candidates=every)
 
-    def _unanswered(self, attempt: Attempt) -> None:
-        payload = decision(attempt, "ranked", (), None, "the scheduler did not ask for a ranking")
-        self._keep(Decided(attempt, payload, None, Speeds(())))
+    def _begin(self, pod: PodObject, now: float) -> tuple[Demand, Board]:
+        tick(self.view, now)
+        uid = pod.metadata.uid
+        held = self.view.claimed_on.get(uid)
+        if held is not None and not self.view.nodes[held].claims[uid].bound:
+            # A new attempt: what the last one reserved must not count against it.
+            claims.release(self.view, uid)
+        demand = demand_of(pod)
+        board = self._boards.get(demand.kind)
+        if board is None:
+            board = self._boards[demand.kind] = Board(self.view, demand.kind)
+            if len(self._boards) > KEPT_BOARDS:
+                dropped, _ = self._boards.popitem(last=False)
+                for key in [key for key in self._score_boards if key[0] == dropped]:
+                    del self._score_boards[key]
+        self._boards.move_to_end(demand.kind)
+        board.refresh(now)
+        return demand, board
 
-    def _judged(
-        self, pod: PodObject, demand: Demand, names: Sequence[str], now: float
-    ) -> tuple[Verdicts, list[Figures]]:
-        speeds = self._speeds_for(demand)
-        without = frozenset({pod.metadata.uid})
-        found = Verdicts()
-        figures: list[Figures] = []
-        for name in names:
-            answer = verdict(self.view, name, demand, speeds, now, without)
-            if isinstance(answer, Reason):
-                found.failed[name] = answer
-            else:
-                found.passed.append(name)
-                figures.append(answer)
-        return found, figures
+    def _score_board(self, demand: Demand, board: Board, speeds: Speeds) -> ScoreBoard:
+        key = (demand.kind, demand.per_device_mib, demand.workload)
+        found = self._score_boards.get(key)
+        if found is None or found.speeds is not speeds:
+            found = self._score_boards[key] = ScoreBoard(board, demand.per_device_mib, speeds, self.weights)
+            if len(self._score_boards) > KEPT_SCORE_BOARDS:
+                self._score_boards.popitem(last=False)
+        self._score_boards.move_to_end(key)
+        return found
+
+    def _plain(self, demand: Demand, board: Board, speeds: Speeds, asked: Asked) -> Scores:
+        """Scores normalised over exactly the nodes that pass; the others get 0."""
+        need = demand.per_device_mib
+        passing = [name for name in asked.names if refusal(board.offers.get(name) or board.renew(name), need) is None]
+        ranking = rank(passing, board.offers, speeds, self.weights)
+        lost = dict(zip(passing, ranking.losses, strict=True))
+        return Scores(asked, ranking, [lost.get(name, MAX_SCORE) for name in asked.names])
 
     def _attempt(
         self, pod: PodObject, demand: Demand, considered: int, counts: Mapping[str, int], now: float
@@ -145,28 +184,47 @@ class Desk:
         digest = f"{self.view.digest:016x}"
         return Attempt(ref, demand, considered, counts, now, digest, self.view.degraded)
 
-    def _decide(self, attempt: Attempt, ranking: Ranking, now: float) -> None:
-        speeds = self._speeds_for(attempt.demand)
-        shown = candidates_of(ranking, speeds, self.weights, now, MAX_CANDIDATES)
-        outcome: Outcome = "ranked" if len(shown) > 1 else "single" if shown else "rejected"
-        payload = decision(attempt, outcome, shown, ranking if shown else None)
-        if shown and attempt.pod.uid:
-            until = now + self._reserve_seconds
-            claims.reserve(self.view, shown[0].node, attempt.pod, attempt.demand.ask, until)
-        self._keep(Decided(attempt, payload, ranking, speeds))
+    def _decide(self, attempt: Attempt, ranking: Ranking, speeds: Speeds) -> None:
+        """Keep the decision as it is now, and reserve its leader."""
+        names = ranking.names
+        offers = ranking.offers
+        kept = dict(offers) if len(names) > MAX_CANDIDATES else {name: offers[name] for name in names}
+        ranking = Ranking(names, kept, ranking.scale, ranking.sums.copy(), ranking.losses.copy())
+        self._put(Pending(attempt, ranking, speeds))
+        if names and attempt.pod.uid:
+            until = attempt.at + self._reserve_seconds
+            claims.reserve(self.view, ranking.leader(), attempt.pod, attempt.demand.ask, until)
 
-    def _keep(self, decided: Decided) -> None:
-        key = (decided.payload.namespace, decided.payload.pod)
+    def _unanswered(self, attempt: Attempt) -> None:
+        self._put(Pending(attempt, None, Speeds(()), "the scheduler did not ask for a ranking"))
+
+    def _put(self, pending: Pending) -> None:
+        uid = pending.attempt.pod.uid
+        if self._pending.pop(uid, None) is not None:
+            self.coalesced += 1
+        self._pending[uid] = pending
+        if len(self._pending) > MAX_OPEN:
+            self._pending.popitem(last=False)
+            self.coalesced += 1
+
+    def _write(self, pending: Pending) -> Decided:
+        attempt = pending.attempt
+        ranking = pending.ranking
+        shown = candidates_of(ranking, pending.speeds, self.weights, attempt.at, MAX_CANDIDATES) if ranking else ()
+        outcome: Outcome = "ranked" if len(shown) > 1 or pending.message else "single" if shown else "rejected"
+        payload = decision(attempt, outcome, shown, ranking if shown else None, pending.message)
+        decided = Decided(attempt, payload, ranking, pending.speeds)
+        key = (payload.namespace, payload.pod)
         self._decided.pop(key, None)
         self._decided[key] = decided
-        self.outbox.append(decided.payload)
         if len(self._decided) > KEPT_DECISIONS:
             self._decided.popitem(last=False)
         kept = 0
         for old in reversed(self._decided.values()):
-            kept += len(old.ranking.candidates) if old.ranking else 0
+            kept += len(old.ranking.names) if old.ranking else 0
             if kept > KEPT_CANDIDATES:
                 old.ranking = None
+        return decided
 
     def _speeds_for(self, demand: Demand) -> Speeds:
         if self._speeds_version != self.view.results_version:
@@ -176,5 +234,5 @@ class Desk:
         if found is None:
             if len(self._speeds) > KEPT_DECISIONS:
                 self._speeds.clear()
-            found = self._speeds[demand.workload] = speeds_of(self.view, demand)
+            found = self._speeds[demand.workload] = speeds_of(self.view, demand.workload)
         return found

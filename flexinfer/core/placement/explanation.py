@@ -11,7 +11,7 @@ from flexinfer.contracts.events import Candidate, PlacementDecided, Term
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.placement.demand import Demand
 from flexinfer.core.placement.ranking import Ranking
-from flexinfer.core.placement.scoring import Weights, score, terms
+from flexinfer.core.placement.scoring import UNIT, Weights, check_weight, division, exact, points, terms
 from flexinfer.core.placement.speeds import Speeds
 
 MAX_CANDIDATES = 20
@@ -34,20 +34,21 @@ class Attempt:
 
 
 def candidates_of(ranking: Ranking, speeds: Speeds, weights: Weights, now: float, limit: int) -> tuple[Candidate, ...]:
-    """The best ``limit`` with all their terms."""
+    """The best ``limit`` with all their terms, ages as of ``now``."""
     found: list[Candidate] = []
-    for position in ranking.order()[:limit]:
-        figures = ranking.candidates[position]
-        speed_at = speeds.observed_at(figures.speed.key) if figures.speed else None
-        found.append(
-            Candidate(
-                node=figures.node,
-                score=ranking.scores[position],
-                sum=ranking.sums[position],
-                terms=terms(figures, ranking.scale, weights, now, speed_at),
-            )
-        )
+    for position in ranking.order(limit):
+        offer = ranking.offers[ranking.names[position]]
+        speed = speeds.of(offer.device_class, offer.driver_major)
+        measured_at = speeds.observed_at(speed.key) if speed else None
+        ages = (_age(offer.telemetry_at, now), _age(measured_at, now))
+        parts = terms(offer, speed, ranking.scale, weights, ages)
+        given = points(ranking.losses[position])
+        found.append(Candidate(node=offer.node, score=given, sum=sum_of(parts), terms=parts))
     return tuple(found)
+
+
+def _age(at: float | None, now: float) -> float | None:
+    return None if at is None else max(now - at, 0.0)
 
 
 def decision(
@@ -64,8 +65,8 @@ def decision(
         considered=attempt.considered,
         reasons=dict(attempt.counts),
         model=attempt.demand.model,
-        best_sum=ranking.best if ranking else None,
-        worst_sum=ranking.worst if ranking else None,
+        best_sum=ranking.best / UNIT if ranking else None,
+        worst_sum=ranking.worst / UNIT if ranking else None,
         view_digest=attempt.digest,
         degraded=attempt.degraded,
         message=message,
@@ -113,13 +114,13 @@ def what_if(decided: PlacementDecided, weights: Mapping[str, float]) -> Placemen
     for name, value in weights.items():
         if names and name not in names:
             raise ValueError(f"no term {name!r}; terms are {', '.join(sorted(names))}")
-        if not 0 <= value < 1e6:
-            raise ValueError(f"weight {name} is {value}; it must be a number of 0 or more")
+        check_weight(name, value)
     changed = [replace(c, terms=tuple(_reweighted(term, weights) for term in c.terms)) for c in decided.candidates]
-    sums = [_sum(candidate) for candidate in changed]
+    sums = [sum_of(candidate.terms) for candidate in changed]
     best, worst = max(sums, default=0.0), min(sums, default=0.0)
+    constant, step = division(exact(best), exact(worst))
     ranked = [
-        replace(candidate, sum=value, score=score(value, best, worst))
+        replace(candidate, sum=value, score=points((constant - exact(value)) // step))
         for candidate, value in zip(changed, sums, strict=True)
     ]
     ranked.sort(key=lambda candidate: (-candidate.sum, candidate.node))
@@ -139,8 +140,9 @@ def _reweighted(term: Term, weights: Mapping[str, float]) -> Term:
     return replace(term, weight=weight, contribution=sign * (weight * term.value) + 0.0)
 
 
-def _sum(candidate: Candidate) -> float:
+def sum_of(parts: Sequence[Term]) -> float:
+    """The terms added up in their order."""
     found = 0.0
-    for term in candidate.terms:
+    for term in parts:
         found += term.contribution
     return found

@@ -1,7 +1,8 @@
 """The sum that ranks nodes, and the score 0..10 kube-scheduler gets.
 
 ``sum = tps * w - util * w - cost * w - kv * w + ratio * w`` with ``tps``, ``util``, ``cost`` and ``kv`` on 0..100
-and the ratio on 0..1, so speed usually leads and headroom decides between equals.
+and the ratio on 0..1, so speed usually leads and headroom decides between equals. Sums are compared as integers: the
+order of nodes then changes nothing, and a score is one division.
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,14 @@ from statistics import median
 
 from flexinfer.contracts.events import Term
 from flexinfer.contracts.extender import MAX_SCORE
-from flexinfer.core.placement.figures import Figures
+from flexinfer.core.placement.offers import Offer
+from flexinfer.core.placement.speeds import Speed, Speeds
 
 UNMEASURED = 50.0  # neither helped nor hurt: half of the best
-MIN_SPREAD = 20.0  # below it differences are noise and stay small
+MILLIONTHS = 1_000_000
+UNIT = 2 * MAX_SCORE * MILLIONTHS  # one point of a sum; the factor makes halves of a tenth of a spread whole numbers
+MIN_SPREAD = 20 * UNIT  # below it differences are noise and stay small
+MAX_WEIGHT = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,69 +33,92 @@ class Weights:
 
     def __post_init__(self) -> None:
         for name in ("tps", "util", "cost", "kv_cache", "vram_free"):
-            value = getattr(self, name)
-            if not 0 <= value < 1e6:
-                raise ValueError(f"weight {name} is {value}; it must be a number of 0 or more")
+            check_weight(name, getattr(self, name))
+
+
+def check_weight(name: str, value: float) -> None:
+    """Raises ValueError for what is no number from 0 to MAX_WEIGHT."""
+    if not 0 <= value <= MAX_WEIGHT:
+        raise ValueError(f"weight {name} is {value}; it must be a number from 0 to {MAX_WEIGHT:.0f}")
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """What a set of candidates is normalised by. ``best_tps`` None: nobody measured; ``dearest`` None: no prices."""
 
-    best_tps: float | None
-    dearest: float | None
-    unpriced_share: float
+    best_tps: float | None = None
+    dearest: float | None = None
+    unpriced_share: float = 0.0
 
 
-def scale_of(candidates: Sequence[Figures]) -> Scale:
+def scale_of(candidates: Sequence[Offer], speeds: Speeds) -> Scale:
     """Over the nodes asked about."""
-    measured = [c.speed.tokens_per_second for c in candidates if c.speed is not None and not c.speed.estimated]
-    prices = [c.cost for c in candidates if c.cost is not None]
+    classes = {(offer.device_class, offer.driver_major) for offer in candidates}
+    found = [speeds.of(*one) for one in classes]
+    measured = [speed.tokens_per_second for speed in found if speed is not None and not speed.estimated]
+    prices = [offer.cost for offer in candidates if offer.cost is not None]
     dearest = max(prices, default=None)
     middle = median(100 * price / dearest for price in prices) if dearest else 0.0
     return Scale(max(measured, default=None), dearest, middle)
 
 
-def tps_share(candidate: Figures, scale: Scale) -> float:
+def tps_share(speed: Speed | None, scale: Scale) -> float:
     """Speed as a share of the best measured, 0..100."""
-    if scale.best_tps is None or candidate.speed is None:
+    if scale.best_tps is None or speed is None:
         return UNMEASURED
-    return min(100 * candidate.speed.tokens_per_second / scale.best_tps, 100.0)
+    return min(100 * speed.tokens_per_second / scale.best_tps, 100.0)
 
 
-def cost_share(candidate: Figures, scale: Scale) -> float:
+def cost_share(cost: float | None, scale: Scale) -> float:
     """Price as a share of the dearest, 0..100; the median share where there is none."""
     if not scale.dearest:
         return 0.0
-    return scale.unpriced_share if candidate.cost is None else 100 * candidate.cost / scale.dearest
+    return scale.unpriced_share if cost is None else 100 * cost / scale.dearest
 
 
-def total(candidate: Figures, scale: Scale, weights: Weights) -> float:
+def total(offer: Offer, speed: Speed | None, scale: Scale, weights: Weights) -> float:
     """The sum of one node."""
     return (
-        weights.tps * tps_share(candidate, scale)
-        - weights.util * candidate.util
-        - weights.cost * cost_share(candidate, scale)
-        - weights.kv_cache * candidate.kv
-        + weights.vram_free * candidate.ratio
+        weights.tps * tps_share(speed, scale)
+        - weights.util * offer.util
+        - weights.cost * cost_share(offer.cost, scale)
+        - weights.kv_cache * offer.kv
+        + weights.vram_free * offer.ratio
     )
 
 
-def score(value: float, best: float, worst: float) -> int:
-    """0..10: ten for the best, one less for each tenth of the spread, which counts as at least MIN_SPREAD."""
-    return max(0, min(MAX_SCORE, MAX_SCORE - round(MAX_SCORE * (best - value) / max(best - worst, MIN_SPREAD))))
+def exact(value: float) -> int:
+    """A sum in UNIT, rounded to millionths."""
+    return round(value * MILLIONTHS) * (UNIT // MILLIONTHS)
 
 
-def terms(candidate: Figures, scale: Scale, weights: Weights, now: float, speed_at: float | None) -> tuple[Term, ...]:
-    """The parts of ``total``, signed; added in this order they give exactly the sum."""
-    age = None if candidate.telemetry_at is None else max(now - candidate.telemetry_at, 0.0)
-    speed_age = None if speed_at is None else max(now - speed_at, 0.0)
+def division(best: int, worst: int) -> tuple[int, int]:
+    """``(constant, step)`` of ``loss = (constant - sum) // step``: one point for each tenth of the spread.
+
+    Halves are rounded against the node. The spread counts as at least MIN_SPREAD: a lone candidate or equals lose
+    nothing, noise of under a point is a tie.
+    """
+    tenth = max(best - worst, MIN_SPREAD) // MAX_SCORE
+    return best + tenth // 2, tenth
+
+
+def points(loss: int) -> int:
+    """The score 0..10 of a loss."""
+    return max(0, min(MAX_SCORE, MAX_SCORE - loss))
+
+
+def terms(
+    offer: Offer, speed: Speed | None, scale: Scale, weights: Weights, ages: tuple[float | None, float | None]
+) -> tuple[Term, ...]:
+    """The parts of ``total``, signed; added in this order they give exactly the sum. ``ages``: of telemetry and of
+    the result, in seconds."""
+    age, speed_age = ages
     parts = (
-        ("tps", tps_share(candidate, scale), weights.tps, 1.0, speed_age, tps_note(candidate, scale)),
-        ("util", candidate.util, weights.util, -1.0, age, candidate.note),
-        ("cost", cost_share(candidate, scale), weights.cost, -1.0, None, cost_note(candidate, scale)),
-        ("kvCache", candidate.kv, weights.kv_cache, -1.0, age, candidate.note),
-        ("vramFree", candidate.ratio, weights.vram_free, 1.0, age, candidate.note),
+        ("tps", tps_share(speed, scale), weights.tps, 1.0, speed_age, tps_note(speed, scale)),
+        ("util", offer.util, weights.util, -1.0, age, offer.note),
+        ("cost", cost_share(offer.cost, scale), weights.cost, -1.0, None, cost_note(offer.cost, scale)),
+        ("kvCache", offer.kv, weights.kv_cache, -1.0, age, offer.note),
+        ("vramFree", offer.ratio, weights.vram_free, 1.0, age, offer.note),
     )
     return tuple(
         Term(
@@ -105,19 +133,18 @@ def terms(candidate: Figures, scale: Scale, weights: Weights, now: float, speed_
     )
 
 
-def tps_note(candidate: Figures, scale: Scale) -> str:
+def tps_note(speed: Speed | None, scale: Scale) -> str:
     """Tokens/s behind the share, and where they come from."""
     if scale.best_tps is None:
         return "nobody measured: half for all"
-    speed = candidate.speed
     if speed is None:
         return "not measured on this device class: half of the best"
     text = f"{speed.tokens_per_second:.1f} tokens/s"
     return f"{text}, {speed.note}" if speed.note else text
 
 
-def cost_note(candidate: Figures, scale: Scale) -> str:
+def cost_note(cost: float | None, scale: Scale) -> str:
     """Why the share is not the node's own price."""
     if scale.dearest is None:
         return "no node has a price"
-    return "no price: the median of the others" if candidate.cost is None else ""
+    return "no price: the median of the others" if cost is None else ""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flexinfer.contracts.events import BenchCompleted
+from flexinfer.core.fleet.view import FleetView
 
 BANDWIDTH_GB_S: dict[str, float] = {
     "geforce-rtx-3060": 360, "geforce-rtx-3070": 448, "geforce-rtx-3080": 760, "geforce-rtx-3090": 936,
@@ -95,3 +96,11 @@ class Speeds:
                 speed = result.tokens_per_second * mine[1] / theirs[1]
                 return Speed(speed, result.key, f"estimated from {other} by memory bandwidth")
         return None
+
+
+def speeds_of(view: FleetView, workload: str) -> Speeds:
+    """Results for a pod's benchmark key, which names a workload or one of its results."""
+    if workload in view.results:
+        workload = view.results[workload].workload
+    found = view.by_workload.get(workload, {}) if workload else {}
+    return Speeds((result, view.result_at[key]) for key, result in found.items())

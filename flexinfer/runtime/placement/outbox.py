@@ -13,6 +13,7 @@ from flexinfer.core.placement.explanation import sentence
 from flexinfer.ports import Bus
 
 BEAT_SECONDS = 0.5
+SEND_SECONDS = 0.004
 
 
 class Recorder(Protocol):
@@ -46,8 +47,10 @@ class DecisionOutbox:
                     await self._wake.wait()
             self._wake.clear()
             self._desk.flush(self._now())
-            while self._desk.outbox:
-                await self._send(self._desk.outbox.popleft())
+            while (decided := self._desk.take()) is not None:
+                await self._send(decided)
+                # Requests come first: one decision per round of the event loop, and a bounded number per second.
+                await asyncio.sleep(SEND_SECONDS)
 
     async def _send(self, decided: PlacementDecided) -> None:
         await self._bus.publish(self._mint.mint(decided))

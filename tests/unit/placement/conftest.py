@@ -1,6 +1,6 @@
 """Fleets, pods and results for placement tests; NOW is the only time there is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,11 +15,15 @@ from flexinfer.contracts.events import (
     NodeHardware,
     NodeStatus,
     NodeTelemetry,
+    PlacementDecided,
 )
 from flexinfer.contracts.extender import PodObject
 from flexinfer.core.fleet.fold import fold
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.hardware.device_class import device_class
+from flexinfer.core.placement.boards import Asked, Verdicts
+from flexinfer.core.placement.desk import Desk
+from flexinfer.core.placement.scoring import Weights, points
 
 NOW = 1_800_000_000.0
 CARDS: dict[str, dict[str, Any]] = {
@@ -88,9 +92,37 @@ class Fleet:
         )  # fmt: skip
 
 
+class Asking:
+    """A desk asked with plain names, as of the fleet's present."""
+
+    def __init__(self, fleet: Fleet, weights: Weights | None = None) -> None:
+        self.fleet = fleet
+        self.desk = Desk(fleet.view, weights or Weights())
+        self._last: PlacementDecided | None = None
+
+    def filter(self, pod: PodObject, names: Sequence[str]) -> Verdicts:
+        return self.desk.filter(pod, Asked(names), self.fleet.now)
+
+    def prioritize(self, pod: PodObject, names: Sequence[str]) -> list[tuple[str, int]]:
+        found = self.desk.prioritize(pod, Asked(names), self.fleet.now)
+        return [(name, points(loss)) for name, loss in zip(found.asked.names, found.losses, strict=True)]
+
+    def decided(self) -> PlacementDecided:
+        """The newest decision."""
+        while (found := self.desk.take()) is not None:
+            self._last = found
+        assert self._last is not None
+        return self._last
+
+
 @pytest.fixture
 def fleet() -> Fleet:
     return Fleet()
+
+
+@pytest.fixture
+def asking() -> type[Asking]:
+    return Asking
 
 
 @pytest.fixture
