@@ -1,20 +1,20 @@
-"""The replicas of one model as a proxy sees them, and the choice among them.
+"""The replicas of one model as a proxy sees them."""
 
-``measured`` (the default) takes the least ``(outstanding + 1) / tokens per second``: the replica that would finish
-one more request first, if each serves its requests at its measured speed. Unmeasured replicas count as the median
-of the measured ones. Equals take turns.
-"""
-
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass, field
 from statistics import median
 
 from flexinfer.contracts.events import Endpoint, ModelEndpoint
+from flexinfer.core.routing.ejection import Ejection
+from flexinfer.core.routing.ring import Ring
+from flexinfer.core.routing.speed import FLAT, Curve, most, scaled, seconds_per_token
+
+Key = tuple[str, str]
 
 
 @dataclass(slots=True)
 class Replica:
-    """One engine instance. ``speed`` is tokens/s, None unmeasured."""
+    """One engine instance. ``speed`` is tokens/s of one request, None unmeasured."""
 
     pod: str
     url: str
@@ -22,65 +22,100 @@ class Replica:
     device_class: str | None = None
     draining: bool = False
     outstanding: int = 0
+    ejection: Ejection = field(default_factory=Ejection)
+    curve: Curve = FLAT
+    _costs: list[float] = field(default_factory=list)
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         """Identity: a pod that moved to another address is another replica."""
         return self.pod, self.url
 
+    def cost(self) -> float:
+        """Seconds per token of one more request at the present load."""
+        costs = self._costs
+        wanted = self.outstanding + 1
+        while len(costs) <= wanted:
+            costs.append(seconds_per_token(self.curve, max(1, len(costs))))
+        return costs[wanted]
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which replica, and the sentence of ``X-FlexInfer-Reason``."""
-
-    replica: Replica
-    reason: str
+    def follow(self, curve: Curve) -> None:
+        """Take a curve."""
+        if curve != self.curve:
+            self.curve = curve
+            self._costs.clear()
 
 
 @dataclass(slots=True)
 class Pool:
-    """Replicas of one route. Counts of replicas that stay survive an update."""
+    """Replicas of one route. Counts and standing of replicas that stay survive an update."""
 
-    members: dict[tuple[str, str], Replica] = field(default_factory=dict)
+    strategy: str = "measured"
+    members: dict[Key, Replica] = field(default_factory=dict)
     ready: list[Replica] = field(default_factory=list)
     typical: float = 1.0  # median measured tokens/s; 1 if nobody is measured
-    _turn: int = 0
+    turn: int = 0
+    _ring: Ring | None = None
+    _by_pod: dict[str, Replica] = field(default_factory=dict)
 
-    def update(self, spec: ModelEndpoint) -> None:
-        """Take the addresses of an endpoint event."""
+    def update(self, spec: ModelEndpoint, curves: dict[str, Curve]) -> None:
+        """Take the addresses of an endpoint event; ``curves`` are by device class."""
+        self.strategy = spec.balancing
         old, self.members = self.members, {}
         for endpoint in spec.endpoints:
             replica = old.get((endpoint.pod, endpoint.url)) or Replica(endpoint.pod, endpoint.url)
             _refresh(replica, endpoint)
             self.members[replica.key] = replica
         self.ready = [replica for replica in self.members.values() if not replica.draining]
+        self._by_pod = {replica.pod: replica for replica in self.ready}
+        self._ring = None
+        self.measure(curves)
+
+    def measure(self, curves: dict[str, Curve]) -> None:
+        """Give each replica its curve: measured on its device class, else the shape measured on another one."""
         speeds = [replica.speed for replica in self.members.values() if replica.speed]
         self.typical = median(speeds) if speeds else 1.0
+        classes = [replica.device_class for replica in self.members.values() if replica.device_class]
+        shape = next((curves[name] for name in classes if name in curves), FLAT)
+        for replica in self.members.values():
+            own = curves.get(replica.device_class or "")
+            replica.follow(scaled(own or shape, replica.speed or self.typical))
 
-    def choose(self, tried: Container[tuple[str, str]] = ()) -> Choice | None:
-        """The replica for one more request, None if all ready ones were tried."""
-        best: Replica | None = None
-        least = 0.0
-        for replica in self._in_turn():
-            if replica.key in tried:
-                continue
-            cost = (replica.outstanding + 1) / (replica.speed or self.typical)
-            if best is None or cost < least:
-                best, least = replica, cost
-        return None if best is None else Choice(best, self._reason(best))
+    @property
+    def outstanding(self) -> int:
+        """Requests at ready replicas."""
+        return sum(replica.outstanding for replica in self.ready)
 
-    def has_other(self, tried: Container[tuple[str, str]]) -> bool:
-        """Whether a ready replica was not tried yet."""
-        return any(replica.key not in tried for replica in self.ready)
+    @property
+    def capacity(self) -> float | None:
+        """Aggregate tokens/s of the ready replicas at their best; None if none of them is measured."""
+        if self.ready and not any(replica.speed for replica in self.ready):
+            return None
+        return sum(most(replica.curve) for replica in self.ready)
 
-    def _in_turn(self) -> Iterator[Replica]:
-        count = len(self.ready)
-        self._turn += 1
-        return (self.ready[(self._turn + i) % count] for i in range(count))
+    def available(self, now: float, tried: Container[Key]) -> list[Replica]:
+        """Replicas one more request may go to, beginning with another one each time.
 
-    def _reason(self, replica: Replica) -> str:
-        speed = f"{replica.speed:.1f}" if replica.speed else f"unmeasured({self.typical:.1f})"
-        return f"measured tokens_per_second={speed} outstanding={replica.outstanding} candidates={len(self.ready)}"
+        Ejected ones are left out; when nobody else is left they are asked all the same, because a wrong guess about
+        all of them must not refuse what they could answer.
+        """
+        self.turn += 1
+        ready = self.ready
+        if not ready:
+            return []
+        start = self.turn % len(ready)
+        rest = [replica for replica in ready[start:] + ready[:start] if replica.key not in tried]
+        return [replica for replica in rest if replica.ejection.admits(now)] or rest
+
+    def has_other(self, now: float, tried: Container[Key]) -> bool:
+        """Whether a replica in good standing was not tried yet."""
+        return any(replica.key not in tried and replica.ejection.admits(now) for replica in self.ready)
+
+    def preferred(self, key: str) -> list[Replica]:
+        """Ready replicas in the order this affinity key prefers them."""
+        if self._ring is None:
+            self._ring = Ring.of({replica.pod: replica.speed or self.typical for replica in self.ready})
+        return [self._by_pod[pod] for pod in self._ring.walk(key)]
 
 
 def _refresh(replica: Replica, endpoint: Endpoint) -> None:

@@ -14,6 +14,7 @@ from flexinfer.core.fleet.view import OrderBook
 from flexinfer.core.routing.refusal import Refusal
 
 HOME = "default"
+DOUBT_SECONDS = 10.0
 
 
 def key_of(spec: ModelEndpoint) -> str:
@@ -27,6 +28,7 @@ class Table:
 
     routes: dict[str, ModelEndpoint] = field(default_factory=dict)
     version: int = 0
+    doubtful: dict[str, float] = field(default_factory=dict)  # routes missing from the last snapshot -> since
     _order: OrderBook = field(default_factory=OrderBook)
     _by_name: dict[str, list[str]] = field(default_factory=dict)
     _by_alias: dict[str, list[str]] = field(default_factory=dict)
@@ -38,6 +40,7 @@ class Table:
         if not isinstance(spec, ModelEndpoint) or not self._order.accept(order_key(spec), event):
             return None
         key = key_of(spec)
+        self.doubtful.pop(key, None)
         if spec.gone:
             if self.routes.pop(key, None) is None:
                 return None
@@ -46,10 +49,12 @@ class Table:
         self._reindex()
         return key
 
-    def replace(self, events: Iterable[Event]) -> tuple[str, ...]:
+    def replace(self, events: Iterable[Event], now: float) -> tuple[str, ...]:
         """Take a complete snapshot; the keys that changed.
 
-        A stored event that is older than one already seen live loses: the store may lag behind the live subject.
+        A stored event that is older than one already seen live loses: the store may lag behind the live subject. A
+        route the snapshot does not have stays for ``DOUBT_SECONDS``: after a wiped store the manager needs a moment to
+        write everything again, and meanwhile the engines still answer.
         """
         fresh: dict[str, ModelEndpoint] = {}
         for event in events:
@@ -62,9 +67,22 @@ class Table:
                     fresh[key] = spec
             elif key in self.routes:
                 fresh[key] = self.routes[key]
-        old, self.routes = self.routes, fresh
+        old = self.routes
+        missing = old.keys() - fresh.keys()
+        self.doubtful = {key: self.doubtful.get(key, now) for key in missing}
+        self.routes = {**fresh, **{key: old[key] for key in missing}}
         self._reindex()
-        return tuple(key for key in {*old, *fresh} if old.get(key) != fresh.get(key))
+        return tuple(key for key in fresh if old.get(key) != fresh[key])
+
+    def expire(self, now: float) -> tuple[str, ...]:
+        """Drop routes nobody confirmed in time; their keys."""
+        gone = tuple(key for key, since in self.doubtful.items() if now - since >= DOUBT_SECONDS)
+        for key in gone:
+            del self.doubtful[key]
+            self.routes.pop(key, None)
+        if gone:
+            self._reindex()
+        return gone
 
     def _reindex(self) -> None:
         self.version += 1

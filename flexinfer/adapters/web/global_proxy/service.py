@@ -8,7 +8,7 @@ from flexinfer.adapters.web.global_proxy import figures, status
 from flexinfer.adapters.web.global_proxy.checks import Checks
 from flexinfer.adapters.web.proxy.connections import Connections
 from flexinfer.adapters.web.proxy.front import Front, Job, Report
-from flexinfer.adapters.web.proxy.relay import Outgoing, relay
+from flexinfer.adapters.web.proxy.relay import Counting, Outgoing, relay
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
 from flexinfer.core.routing.clusters import Cluster, Clusters, Decision
 from flexinfer.core.routing.refusal import Refusal
@@ -111,9 +111,9 @@ class GlobalService:
             (b"x-flexinfer-cluster", cluster.name.encode()),
             (b"x-flexinfer-cluster-reason", decision.reason.encode()),
         ]
-        stream = True
+        counting = Counting(self._usage, stream=b"event-stream" in head.header(b"content-type"))
         try:
-            stream = (await relay(job.client, job.request, connection, head, extra, self._usage)).stream
+            await relay(job.client, job.request, connection, head, extra, counting)
             job.status = head.status
         except UpstreamFailed as err:
             figures.BROKEN.labels(cluster.name).inc()
@@ -121,7 +121,7 @@ class GlobalService:
             job.status = 502
             job.client.abort()
         finally:
-            self._connections.give_back(url, connection, stream=stream)
+            self._connections.give_back(url, connection, stream=counting.stream)
 
     def _listing(self, name: str) -> bytes:
         rows = status.merged(self._clusters)

@@ -9,6 +9,7 @@ REQUESTS = metrics.counter(
 )
 REFUSED = metrics.counter("flexinfer_proxy_refused_total", "Requests the proxy answered with an error.", ("code",))
 RETRIES = metrics.counter("flexinfer_proxy_retries_total", "Attempts on another replica.", ("model", "why"))
+EJECTIONS = metrics.counter("flexinfer_proxy_ejections_total", "Replicas left alone for a while.", ("model",))
 BROKEN = metrics.counter("flexinfer_proxy_broken_total", "Answers that broke after their first byte.", ("model",))
 CANCELLED = metrics.counter("flexinfer_proxy_cancelled_total", "Requests whose client left.", ("model",))
 TOKENS = metrics.counter("flexinfer_proxy_tokens_total", "Completion tokens relayed.", ("model",))
@@ -47,7 +48,7 @@ class ModelFigures:
         """The model is gone: so are its series."""
         for code in self._codes:
             metrics.forget(REQUESTS, self.model, str(code))
-        for metric in (DURATION, FIRST_BYTE, TOKENS, BROKEN, CANCELLED, OUTSTANDING, WAITING):
+        for metric in (DURATION, FIRST_BYTE, TOKENS, BROKEN, CANCELLED, EJECTIONS, OUTSTANDING, WAITING):
             metrics.forget(metric, self.model)
         for why in ("connect", "send", "head", "body", "timeout", "idle", "status"):
             metrics.forget(RETRIES, self.model, why)

@@ -37,6 +37,7 @@ class Job:
     in_body: bool = False  # the model's name was found in the body
     key: str = ""
     status: int = 0
+    first_byte: float = 0.0  # Unix seconds of the answer's head; 0: none came
 
     def read_headers(self) -> None:
         """Take what routing needs."""

@@ -54,17 +54,21 @@ class Outgoing:
 
 
 class Counting:
-    """Passes bytes on and counts the tokens in them: one per stream event, or what ``usage`` says in the end."""
+    """Counts the tokens of an answer: one per stream event, or what ``usage`` says in the end."""
 
     __slots__ = ("_out", "_tail", "_usage", "counted", "size", "stream")
 
-    def __init__(self, out: Sink, usage: Usage, *, stream: bool) -> None:
-        self._out = out
+    def __init__(self, usage: Usage, *, stream: bool) -> None:
         self._usage = usage
         self._tail = b""
+        self._out: Sink | None = None
         self.stream = stream
         self.counted = 0
         self.size = 0
+
+    def onto(self, out: Sink) -> None:
+        """What is written goes there."""
+        self._out = out
 
     def note(self, data: bytes) -> None:
         """Count without passing on."""
@@ -78,7 +82,8 @@ class Counting:
     def write(self, data: bytes) -> None:
         """Count and pass on."""
         self.note(data)
-        self._out.write(data)
+        if self._out is not None:
+            self._out.write(data)
 
     def finish(self) -> None:
         """The answer is complete."""
@@ -105,8 +110,8 @@ class Chunking:
 
 
 async def relay(
-    client: Client, request: Request, connection: Connection, head: Head, extra: list[Header], usage: Usage
-) -> Counting:
+    client: Client, request: Request, connection: Connection, head: Head, extra: list[Header], counting: Counting
+) -> None:
     """Send the answer to the client to its end, with ``extra`` in place of headers of the same names.
 
     Raises UpstreamFailed once the head is out: the answer is broken.
@@ -120,10 +125,9 @@ async def relay(
     elif chunking or head.framing == "chunked":
         fields.append((b"transfer-encoding", b"chunked"))
     fields += client.connection_fields()
-    stream = b"event-stream" in head.header(b"content-type")
-    counting = Counting(chunking or client.transport, usage, stream=stream)
     first = connection.take()
     counting.note(first)
+    counting.onto(chunking or client.transport)
     client.began = True
     if chunking:
         client.transport.write(head_of(head.status, fields, head.reason))
@@ -137,4 +141,3 @@ async def relay(
     if chunking:
         chunking.end()
     counting.finish()
-    return counting

@@ -3,23 +3,18 @@
 from flexinfer.adapters.web.proxy import figures, listing
 from flexinfer.adapters.web.proxy.connections import Connections
 from flexinfer.adapters.web.proxy.figures import ModelFigures
+from flexinfer.adapters.web.proxy.forward import Forwarder, Trip
 from flexinfer.adapters.web.proxy.front import Front, Job, Report
-from flexinfer.adapters.web.proxy.relay import Outgoing, relay
-from flexinfer.adapters.web.proxy.request import Header
-from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
+from flexinfer.adapters.web.proxy.relay import Outgoing
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
 from flexinfer.contracts.events import ModelEndpoint
-from flexinfer.core.routing import target
+from flexinfer.core.routing import affinity, target
 from flexinfer.core.routing.directory import Directory
-from flexinfer.core.routing.refusal import Code, Refusal
-from flexinfer.core.routing.replicas import Choice
+from flexinfer.core.routing.refusal import Refusal
 from flexinfer.core.routing.table import key_of
-from flexinfer.core.routing.usage import Usage
 from flexinfer.ports import Clock
 
 _OWN = frozenset({b"x-model-id", b"x-flexinfer-background", b"x-flexinfer-endpoint", b"x-flexinfer-reason"})
-_TRY_ANOTHER = frozenset({429, 500, 502, 503, 504})
-_MOST_ANSWERS = 3  # answers asked of different replicas for one request; refused connections do not count
 
 
 class ProxyService:
@@ -31,6 +26,7 @@ class ProxyService:
         self._directory = directory
         self._connections = connections
         self._room = room
+        self._forwarder = Forwarder(directory, connections, room, clock)
         self._clock = clock
         self._figures: dict[str, ModelFigures] = {}
         self._started = int(clock.now())
@@ -62,6 +58,8 @@ class ProxyService:
         figured = self._figures_of(job.key)
         figured.answered(job.status)
         figured.duration.observe(max(0.0, self._clock.now() - job.received))
+        if job.first_byte:
+            figured.first_byte.observe(max(0.0, job.first_byte - job.received))
 
     async def _answer(self, job: Job) -> None:
         name = job.models_path
@@ -74,11 +72,14 @@ class ProxyService:
         plain = job.request.old
         out = Outgoing(job.request, job.target.path, body, request_id=job.id, dropped=_OWN, plain=plain)
         usage = self._directory.used(job.key)
+        trip = Trip(job, out, usage, self._affinity(spec, job, body))
         usage.begin(job.received, background=job.background)
         try:
-            await self._forward(job, spec, out, usage)
+            await self._forwarder.forward(trip, spec)
         finally:
             usage.end(self._clock.now(), background=job.background)
+            if trip.counting:
+                self._figures_of(job.key).tokens.inc(trip.counting.counted)
 
     def _route(self, job: Job, body: bytes) -> tuple[ModelEndpoint, bytes]:
         """Which model is asked for, and the body as its engine wants it. Raises Refusal."""
@@ -92,70 +93,14 @@ class ProxyService:
                 body = target.with_multipart_model(body, job.boundary, spec.served_model)
         return spec, body
 
+    def _affinity(self, spec: ModelEndpoint, job: Job, body: bytes) -> str:
+        if spec.balancing == "session":
+            return affinity.session_of(job.request.header(affinity.SESSION_HEADER), body)
+        return affinity.prefix_of(body) if spec.balancing == "prefix" else ""
+
     def _warm(self) -> None:
         if not self._directory.warm:
             raise Refusal(503, "not_ready", "the proxy has no routing table yet", retry_after=2)
-
-    async def _forward(self, job: Job, spec: ModelEndpoint, out: Outgoing, usage: Usage) -> None:
-        tried: set[tuple[str, str]] = set()
-        answers = 0
-        failure: UpstreamFailed | None = None
-        while True:
-            pool = self._directory.pools.get(job.key)
-            if pool is None:
-                raise Refusal(404, "model_not_found", f"the model '{job.key}' was removed", param="model")
-            choice = pool.choose(tried)
-            if choice is None and failure is not None:
-                raise _engine_refusal(job.key, failure)
-            if choice is None:
-                await self._room.wait(spec, job.received, background=job.background)
-                spec = self._directory.table.routes.get(job.key, spec)
-                continue
-            tried.add(choice.replica.key)
-            choice.replica.outstanding += 1
-            try:
-                connection, head = await self._connections.ask(
-                    choice.replica.url, out.head, out.body, bodiless=out.bodiless, plain=out.plain
-                )
-                if head.status in _TRY_ANOTHER and answers + 1 < _MOST_ANSWERS and pool.has_other(tried):
-                    answers += 1
-                    figures.RETRIES.labels(job.key, "status").inc()
-                    self._connections.drop(connection)
-                    continue
-                await self._relay(job, choice, connection, head, usage)
-                return
-            except UpstreamFailed as err:
-                if job.client.began:
-                    raise
-                answers += err.stage != "connect"
-                if err.stage == "timeout" or answers >= _MOST_ANSWERS:
-                    raise _engine_refusal(job.key, err) from err
-                failure = err
-                figures.RETRIES.labels(job.key, err.stage).inc()
-            finally:
-                choice.replica.outstanding -= 1
-
-    async def _relay(self, job: Job, choice: Choice, connection: Connection, head: Head, usage: Usage) -> None:
-        figured = self._figures_of(job.key)
-        figured.first_byte.observe(max(0.0, self._clock.now() - job.received))
-        extra: list[Header] = [
-            (b"x-request-id", job.id),
-            (b"x-flexinfer-endpoint", choice.replica.pod.encode()),
-            (b"x-flexinfer-reason", choice.reason.encode()),
-        ]
-        stream = True
-        try:
-            counting = await relay(job.client, job.request, connection, head, extra, usage)
-            job.status = head.status
-            stream = counting.stream
-            figured.tokens.inc(counting.counted)
-        except UpstreamFailed:
-            # The client has a part of the answer: only a cut connection tells it that the rest is missing.
-            figures.BROKEN.labels(job.key).inc()
-            job.status = 502
-            job.client.abort()
-        finally:
-            self._connections.give_back(choice.replica.url, connection, stream=stream)
 
     # --- what the proxy answers itself -----------------------------------------------------------------------
 
@@ -181,10 +126,3 @@ class ProxyService:
         if found is None:
             found = self._figures[key] = ModelFigures(key)
         return found
-
-
-def _engine_refusal(key: str, err: UpstreamFailed) -> Refusal:
-    if err.stage == "timeout":
-        return Refusal(504, "engine_timeout", f"the engine of '{key}' did not answer in time: {err}")
-    code: Code = "engine_unreachable" if err.stage == "connect" else "engine_failed"
-    return Refusal(502, code, f"no replica of '{key}' answered: {err}", retry_after=1)

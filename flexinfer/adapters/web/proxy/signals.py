@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flexinfer.adapters.web.proxy.listener import Tasks
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
 from flexinfer.contracts.envelope import EventMint
-from flexinfer.contracts.events import ClusterHeadroom, EventData, ModelDemand, ModelEndpoint
+from flexinfer.contracts.events import BenchCompleted, ClusterHeadroom, EventData, ModelDemand, ModelEndpoint, ModelLoad
 from flexinfer.core.routing.directory import Directory, load_of
 from flexinfer.ports import Bus, BusFact, Clock, Snapshot, Subscription
 
@@ -45,16 +45,19 @@ class Signals:
     def start(self, tasks: Tasks, room: WaitingRoom, moved: Callable[[tuple[str, ...]], None]) -> None:
         """Follow endpoints; ``moved`` gets the keys of routes that changed. Report until the tasks are closed."""
 
+        directory, clock = self._directory, self._clock
+        directory.name = self.proxy
+
         def fold(fact: BusFact) -> None:
-            directory = self._directory
-            moved(directory.replace(fact.events) if isinstance(fact, Snapshot) else directory.fold(fact))
+            now = clock.now()
+            moved(directory.replace(fact.events, now) if isinstance(fact, Snapshot) else directory.fold(fact, now))
 
         async def follow() -> None:
-            self._subscription = await self._bus.follow((ModelEndpoint,), fold)
+            self._subscription = await self._bus.follow((ModelEndpoint, ModelLoad, BenchCompleted), fold)
 
         tasks.once("follow endpoints", follow())
         tasks.forever("demand events", lambda: self._tell_demand(room))
-        tasks.forever("load events", self._report)
+        tasks.forever("load events", lambda: self._report(moved))
 
     async def _publish(self, data: EventData) -> None:
         await self._bus.publish(self._mint.mint(data))
@@ -89,8 +92,9 @@ class Signals:
             ModelDemand(namespace=namespace, model=model, proxy=self.proxy, waiting=waiting, oldest_age_seconds=oldest)
         )
 
-    async def _report(self) -> None:
+    async def _report(self, moved: Callable[[tuple[str, ...]], None]) -> None:
         while True:
+            moved(self._directory.expire(self._clock.now()))
             await self.report()
             await asyncio.sleep(REPORT_PERIOD)
 
@@ -103,5 +107,5 @@ class Signals:
             tokens[f"{spec.namespace}/{spec.model}"] = rates[1]
             await self._publish(load_of(spec, usage, self.proxy, rates))
         if self._directory.warm:
-            models = self._directory.headroom(tokens)
+            models = self._directory.headroom(tokens, now)
             await self._publish(ClusterHeadroom(proxy=self.proxy, url=self._url(), models=models))

@@ -22,6 +22,7 @@ class WaitingRoom:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+        self._watchers: dict[str, set[asyncio.Future[None]]] = {}
         self.demands: dict[str, Demand] = {}
 
     async def wait(self, spec: ModelEndpoint, since: float, *, background: bool) -> None:
@@ -52,8 +53,28 @@ class WaitingRoom:
             demand.since.remove(since)
             self._changed(key)
 
+    async def moved_within(self, key: str, seconds: float) -> bool:
+        """Wait for a change of the route without asking for a start; tells whether one came."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        watchers = self._watchers.setdefault(key, set())
+        watchers.add(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                await turn
+        except TimeoutError:
+            return False
+        else:
+            return True
+        finally:
+            watchers.discard(turn)
+            if not watchers:
+                self._watchers.pop(key, None)
+
     def wake(self, key: str) -> None:
         """The route changed: everybody looks again, at once and in parallel."""
+        for watcher in self._watchers.pop(key, ()):
+            if not watcher.done():
+                watcher.set_result(None)
         queue = self._queues.get(key)
         while queue:
             turn = queue.popleft()
