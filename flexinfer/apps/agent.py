@@ -7,6 +7,8 @@ import asyncio
 import logging
 import sys
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import yaml
@@ -16,20 +18,26 @@ from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.gpu.files import RootedFiles
 from flexinfer.adapters.gpu.machine import Machine
 from flexinfer.adapters.gpu.sources import sources
+from flexinfer.adapters.inference.fetch import PageReader
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.credentials import KubeconfigError
 from flexinfer.adapters.kube.informer import Informer
+from flexinfer.adapters.kube.recorder import EventRecorder
 from flexinfer.adapters.web.ops import ops_app
 from flexinfer.adapters.web.serve import PortBusy, WebServer, listen
 from flexinfer.config.agent import AgentSettings
 from flexinfer.contracts.envelope import EventMint
-from flexinfer.contracts.kubernetes import NODES
+from flexinfer.contracts.kubernetes import NODES, PODS
+from flexinfer.contracts.labels import ENABLED_LABEL
 from flexinfer.core.hardware import notices
 from flexinfer.core.hardware.notices import Notice
 from flexinfer.core.hardware.report import document, table
-from flexinfer.ports import Bus, HostFiles, KubeApi
+from flexinfer.ports import Bus, HostFiles
 from flexinfer.runtime.agent.board import Board, Station
+from flexinfer.runtime.agent.cloud import CloudNotices
+from flexinfer.runtime.agent.engines import EngineWatch
 from flexinfer.runtime.agent.noticing import Noticer
+from flexinfer.runtime.agent.pods import PodWatch
 from flexinfer.runtime.agent.probing import Prober
 from flexinfer.runtime.agent.projecting import Projector
 from flexinfer.runtime.agent.telling import Teller
@@ -41,43 +49,80 @@ from flexinfer.runtime.tasks import Supervisor
 log = logging.getLogger(__name__)
 
 BIND_AGAIN_SECONDS = 30.0
-OFFLINE_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What one process is made of."""
+
+    settings: AgentSettings
+    clock: SystemClock
+    files: HostFiles
+    machine: Machine
+    board: Board
+    prober: Prober
+    tasks: Supervisor
+    pages: PageReader
+    bus: Bus | None
+    api: KubeClient | None
 
 
 async def run(settings: AgentSettings) -> int:
     """Until SIGTERM, or one probe with ``--once``; the exit code."""
+    async with AsyncExitStack() as stack:
+        parts = await _compose(settings, stack)
+        mint = EventMint.start("agent", parts.board.station.node, boot_id(), parts.clock.now, settings.cluster)
+        teller = Teller(parts.board, mint, parts.bus, parts.clock)
+        projector = Projector(parts.board, parts.api, parts.clock) if parts.api else None
+        if settings.once:
+            return await _once(parts, teller, projector)
+        stop = stop_signals()
+        _start(parts, teller, projector)
+        await stop.wait()
+        await teller.status("offline", "the agent was stopped")
+    return 0
+
+
+async def _compose(settings: AgentSettings, stack: AsyncExitStack) -> _Parts:
     clock = SystemClock()
     files = RootedFiles(settings.root)
     machine = Machine(files)
     board = Board(_station(settings), machine.cpu())
+    tasks, pages = Supervisor("agent"), PageReader()
+    stack.push_async_callback(pages.aclose)
+    bus, api = await _bus(settings, clock, stack), await _api(settings, stack)
+    stack.push_async_callback(tasks.close)
     prober = Prober(board, sources(files, machine, settings.root, settings.host_root, clock), clock)
-    async with AsyncExitStack() as stack:
-        tasks = Supervisor("agent")
-        bus = await _bus(settings, clock, stack)
-        api = await _api(settings, stack)
-        mint = EventMint.start("agent", board.station.node, boot_id(), clock.now, settings.cluster)
-        teller = Teller(board, mint, bus, clock)
-        projector = Projector(board, api, clock) if api else None
-        stack.push_async_callback(tasks.close)
-        if settings.once:
-            await prober.once(tasks)
-            sys.stdout.write(_render(settings, board, prober))
-            return 0
-        stop = stop_signals()
-        prober.start(tasks)
-        tasks.forever("hardware", teller.hardware)
-        tasks.forever("telemetry", lambda: teller.telemetry(machine.busy, machine.memory))
-        tasks.forever("notices", Noticer(teller, _looks(settings, files)).run)
-        if api and projector:
-            tasks.forever(
-                "node", Informer(api, NODES, projector.take, fields=f"metadata.name={board.station.node}").run
-            )
-            tasks.forever("projection", projector.run)
-        tasks.forever(
-            "ops", lambda: _serve_ops(settings, _readiness(board, bus, projector)), backoff=BIND_AGAIN_SECONDS
-        )
-        await stop.wait()
-        await teller.status("offline", "the agent was stopped")
+    return _Parts(settings, clock, files, machine, board, prober, tasks, pages, bus, api)
+
+
+def _start(parts: _Parts, teller: Teller, projector: Projector | None) -> None:
+    tasks, settings, machine, node = parts.tasks, parts.settings, parts.machine, parts.board.station.node
+    parts.prober.start(tasks)
+    tasks.forever("hardware", teller.hardware)
+    tasks.forever("telemetry", lambda: teller.telemetry(machine.busy, machine.memory))
+    tasks.forever("notices", Noticer(teller, _looks(parts)).run)
+    if parts.api and projector:
+        recorder = EventRecorder(parts.api, "agent", parts.clock, node)
+        pods = PodWatch(parts.board, recorder.emit, teller.tell)
+        tasks.forever("kube events", recorder.run)
+        tasks.forever("node", Informer(parts.api, NODES, projector.take, fields=f"metadata.name={node}").run)
+        tasks.forever("pods", Informer(parts.api, PODS, pods.take, fields=f"spec.nodeName={node}").run)
+        tasks.forever("pod checks", pods.run)
+        tasks.forever("projection", projector.run)
+        tasks.forever("engines", EngineWatch(parts.board, parts.pages.read, parts.clock, pods.engines).run)
+    ready = _readiness(parts, projector)
+    tasks.forever("ops", lambda: _serve_ops(settings, ready), backoff=BIND_AGAIN_SECONDS)
+
+
+async def _once(parts: _Parts, teller: Teller, projector: Projector | None) -> int:
+    """Probe, print, and unless it is a dry run write what was found once."""
+    await parts.prober.once(parts.tasks)
+    if parts.board.hardware is not None:
+        await teller.tell(parts.board.hardware)
+    if projector is not None:
+        await projector.once()
+    sys.stdout.write(render(_document(parts), parts.settings.output))
     return 0
 
 
@@ -106,7 +151,7 @@ async def _bus(settings: AgentSettings, clock: SystemClock, stack: AsyncExitStac
     return bus
 
 
-async def _api(settings: AgentSettings, stack: AsyncExitStack) -> KubeApi | None:
+async def _api(settings: AgentSettings, stack: AsyncExitStack) -> KubeClient | None:
     if settings.dry_run:
         return None
     try:
@@ -118,7 +163,9 @@ async def _api(settings: AgentSettings, stack: AsyncExitStack) -> KubeApi | None
     return client
 
 
-def _looks(settings: AgentSettings, files: HostFiles) -> tuple[notices.Look, ...]:
+def _looks(parts: _Parts) -> tuple[notices.Look, ...]:
+    settings, files = parts.settings, parts.files
+
     async def drain_file() -> Notice | None:
         return notices.from_file(files.read(settings.drain_file, 1024))
 
@@ -126,18 +173,18 @@ def _looks(settings: AgentSettings, files: HostFiles) -> tuple[notices.Look, ...
         raw = files.read(notices.SCHEDULED_FILE, 1024)
         return notices.from_logind(raw or files.read(settings.host_root + notices.SCHEDULED_FILE, 1024))
 
-    return drain_file, logind
+    return drain_file, logind, CloudNotices(settings.cloud_notices, parts.pages.read, parts.clock).look
 
 
-def _readiness(board: Board, bus: Bus | None, projector: Projector | None) -> Readiness:
+def _readiness(parts: _Parts, projector: Projector | None) -> Readiness:
     def degraded() -> str | None:
-        parts = [] if bus is None or bus.connected else ["the bus cannot be reached"]
+        found = [] if parts.bus is None or parts.bus.connected else ["the bus cannot be reached"]
         if projector and projector.problem:
-            parts.append(projector.problem)
-        return "; ".join(parts) or None
+            found.append(projector.problem)
+        return "; ".join(found) or None
 
     ready = Readiness(degraded=degraded)
-    ready.require("hardware", lambda: None if board.hardware else "the first probe is not back yet")
+    ready.require("hardware", lambda: None if parts.board.hardware else "the first probe is not back yet")
     return ready
 
 
@@ -156,12 +203,26 @@ async def _serve_ops(settings: AgentSettings, ready: Readiness) -> None:
         await server.stop()
 
 
-def _render(settings: AgentSettings, board: Board, prober: Prober) -> str:
+def _document(parts: _Parts) -> dict[str, Any]:
+    board = parts.board
     assert board.inventory is not None  # noqa: S101 - settled by the probe just made
-    labels = {**board.labels, settings.label_prefix + "enabled": "true"}
-    found = document(board.inventory, labels, board.annotations(board.figures), prober.attempts)
-    if settings.output == "json":
+    labels = {**board.labels, board.station.prefix + ENABLED_LABEL: "true"}
+    return document(board.inventory, labels, board.annotations(board.figures), parts.prober.attempts)
+
+
+async def examine(settings: AgentSettings) -> dict[str, Any]:
+    """What ``--once --output json`` prints, for callers in the same process: what was found, what was tried and why
+    it failed (``sources``), and what is wrong (``problems``). Writes nothing anywhere."""
+    async with AsyncExitStack() as stack:
+        parts = await _compose(settings.model_copy(update={"dry_run": True, "once": True}), stack)
+        await parts.prober.once(parts.tasks)
+        return _document(parts)
+
+
+def render(found: dict[str, Any], output: str) -> str:
+    """The document as ``text``, ``json`` or ``yaml``."""
+    if output == "json":
         return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
-    if settings.output == "yaml":
-        return str(yaml.safe_dump(found, sort_keys=False))
+    if output == "yaml":
+        return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=True))
     return table(found)

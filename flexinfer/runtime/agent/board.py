@@ -64,11 +64,14 @@ class Board:
         return [unit for vendor in VENDORS if vendor in self.findings for unit in self.findings[vendor].units]
 
     @property
+    def counted(self) -> frozenset[str]:
+        """uuids of the units a workload could be given, of the vendor that speaks for the node."""
+        return frozenset(unit.uuid for unit in self.inventory.counted) if self.inventory else frozenset()
+
+    @property
     def figures(self) -> Figures:
         """The moving annotations as numbers: the speaking vendor's counted units only."""
-        if self.inventory is None:
-            return Figures(kv_ratio=kv_ratio(self.engines))
-        counted = {unit.uuid for unit in self.inventory.counted}
+        counted = self.counted
         return figures_of([unit for unit in self.units if unit.uuid in counted], kv_ratio(self.engines))
 
     def annotations(self, figures: Figures) -> dict[str, str]:

@@ -61,6 +61,15 @@ class Projector:
             self._wake.clear()
             await self.step()
 
+    async def once(self) -> None:
+        """Read the Node and bring it up to date; a failure is in ``problem``."""
+        try:
+            self._see(await self._api.get(NODES, self._board.station.node))
+        except (KubeError, KubeUnavailable) as err:
+            self._failed(err, self._clock.monotonic())
+            return
+        await self.step()
+
     async def step(self) -> None:
         """One look: patch what differs, if it is due."""
         now = self._clock.monotonic()

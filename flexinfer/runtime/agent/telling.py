@@ -11,6 +11,7 @@ from flexinfer.core.hardware.machine import Memory
 from flexinfer.core.hardware.telling import jumped, telemetry_event
 from flexinfer.ports import Bus, Clock
 from flexinfer.runtime.agent.board import Board
+from flexinfer.runtime.agent.gauges import Gauges
 from flexinfer.telemetry import metrics
 
 HARDWARE_EVERY = 600.0
@@ -29,6 +30,7 @@ class Teller:
         self._bus = bus
         self._clock = clock
         self._state: tuple[NodeState, str] | None = None
+        self._gauges = Gauges(board.station.node)
 
     async def tell(self, data: EventData) -> None:
         """One event; never blocks on a bus that is away."""
@@ -70,6 +72,7 @@ class Teller:
             if at < due and not jumped(self._board.telemetry, now):
                 continue
             self._board.telemetry = now
+            self._gauges.show(self._board.units, self._board.counted)
             due = at + period - tick / 2
             await self.tell(now)
 
