@@ -4,26 +4,27 @@ Each device class goes its own way: claim → Job → result, or failure and a l
 exists, so a manager killed between two steps changes nothing.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from flexinfer.contracts.events import BenchCompleted, Endpoint, ModelEndpoint
+from flexinfer.contracts.events import BenchCompleted, ModelEndpoint
 from flexinfer.contracts.kubernetes import JOBS, Object
 from flexinfer.core.effects import Create, Delete, Effect, Note, Publish
 from flexinfer.core.fleet.identity import result_key
 from flexinfer.core.lifecycle import claims
+from flexinfer.core.lifecycle.bench_pods import bench_pods, engine_ready, instances_of, running_replica, unplaced
 from flexinfer.core.lifecycle.claims import Claim, read_claim
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.fit import Option
-from flexinfer.core.lifecycle.fold_results import BENCH_CONTAINER
-from flexinfer.core.lifecycle.job import IN_PLACE, Run, bench_job
+from flexinfer.core.lifecycle.job import Run, bench_job
 from flexinfer.core.lifecycle.naming import job_name
 from flexinfer.core.lifecycle.objects import condition, deleting, holds, labels, meta, name_of, parse_time, status, uid
-from flexinfer.core.lifecycle.pods import CONTAINER, image_of, port_of
+from flexinfer.core.lifecycle.pods import image_of
+from flexinfer.core.lifecycle.scale import in_use
 from flexinfer.core.lifecycle.view import BENCH_KEY, LifecycleView, ModelState
 
 RESULT_GRACE = 15.0  # a Job can be complete before its result has reached us
+IDLE_SECONDS = 10.0  # a replica nobody used for this long may be measured itself
 BUSY_SECONDS = 30.0  # how long a run of a model that is deployed already may wait for a device
 
 
@@ -59,8 +60,8 @@ class _Case:
         return self.view.jobs.get((self.wanted.key.namespace, job_name(self.run.key)))
 
     @property
-    def ours(self) -> Iterable[Object]:
-        return (p for p in self.view.pods_of(self.wanted.uid) if labels(p).get(BENCH_KEY) == self.run.key)
+    def ours(self) -> list[Object]:
+        return bench_pods(self.view, self.wanted, self.run)
 
 
 def runs_of(view: LifecycleView, wanted: Description, options: tuple[Option, ...]) -> tuple[Run, ...]:
@@ -159,7 +160,7 @@ def _our_own(case: _Case, claim: Claim, out: Benchmarks) -> None:
         done_at = parse_time(status(job).get("completionTime"))
         if done_at is not None:
             out.wake_at.append(done_at + RESULT_GRACE)
-        elif case.deployed and _waiting(case):
+        elif case.deployed and unplaced(case.ours):
             out.wake_at.append(_age_from(job) + BUSY_SECONDS)
         return
     out.failed[label] = why[1]
@@ -181,21 +182,20 @@ def _without_job(case: _Case, claim: Claim, out: Benchmarks) -> None:
         out.failed[label] = claim.message or claim.reason
         out.wake_at.append(claim.retry_at)
         return
-    run = case.run if not case.deployed else _in_place(case)
+    run = case.run
+    replica = running_replica(case.view, case.wanted, case.run) if case.deployed else ""
+    if replica:
+        idle_at = case.state.use.last + IDLE_SECONDS
+        if in_use(case.state.use, case.now) or case.now < idle_at:
+            out.open[label] = "waits until its running replica is idle"
+            out.wake_at.append(max(idle_at, case.now + IDLE_SECONDS))
+            return
+        run = replace(run, in_place=replica)
     out.open[label] = "is started"
     out.effects += [
         Create(JOBS, bench_job(case.wanted, run, case.view.policy)),
         Note(case.state.object, "Normal", "BenchmarkStarted", f"measuring {label} with Job {job_name(run.key)}"),
     ]
-
-
-def _in_place(case: _Case) -> Run:
-    """A replica that runs on this class already is measured itself: its device may be the only one."""
-    for pod in case.view.pods_of(case.wanted.uid):
-        node = str((pod.get("spec") or {}).get("nodeName") or "")
-        if BENCH_KEY not in labels(pod) and node in case.run.option.nodes and holds(pod, "Ready") and not deleting(pod):
-            return Run(case.run.key, case.run.option, case.run.image, name_of(pod)[1])
-    return case.run
 
 
 def _failure(case: _Case, job: Object) -> tuple[str, str] | None:
@@ -210,7 +210,7 @@ def _failure(case: _Case, job: Object) -> tuple[str, str] | None:
     done_at = parse_time(status(job).get("completionTime"))
     if holds(job, "Complete") and (done_at is None or case.now >= done_at + RESULT_GRACE):
         return "NoResult", "its Job completed without a result"
-    if case.deployed and _waiting(case) and case.now >= _age_from(job) + BUSY_SECONDS:
+    if case.deployed and unplaced(case.ours) and case.now >= _age_from(job) + BUSY_SECONDS:
         return "DeviceBusy", "no device of this class is free; it is measured on a running replica later"
     return None
 
@@ -219,19 +219,13 @@ def _age_from(job: Object) -> float:
     return parse_time(meta(job).get("creationTimestamp")) or 0.0
 
 
-def _waiting(case: _Case) -> bool:
-    """No pod of the run has found a node."""
-    pods = [pod for pod in case.ours if not deleting(pod)]
-    return bool(pods) and all((condition(p, "PodScheduled") or {}).get("status") == "False" for p in pods)
-
-
 def _progress(case: _Case, job: Object) -> str:
     if holds(job, "Complete"):
         return "is done, its result is on the way"
-    pods = [pod for pod in case.ours if not deleting(pod)]
-    if any(_engine_ready(pod) for pod in pods):
+    pods = case.ours
+    if any(engine_ready(pod) for pod in pods):
         return "is measured"
-    if any((condition(pod, "PodScheduled") or {}).get("status") == "False" for pod in pods):
+    if unplaced(pods):
         return "waits for a free device"
     return "is starting its engine"
 
@@ -240,22 +234,11 @@ def _drop(job: Object) -> Delete:
     return Delete(JOBS, name_of(job)[0], name_of(job)[1], uid(job))
 
 
-def _engine_ready(pod: Object) -> bool:
-    """The engine answers and the bench process has not ended."""
-    if deleting(pod) or status(pod).get("phase") in {"Succeeded", "Failed"} or not status(pod).get("podIP"):
-        return False
-    for entry in status(pod).get("containerStatuses") or []:
-        if entry.get("name") == BENCH_CONTAINER and (entry.get("state") or {}).get("terminated"):
-            return False
-    engines = [e for e in status(pod).get("initContainerStatuses") or [] if e.get("name") == CONTAINER]
-    return any(entry.get("started") and entry.get("ready") for entry in engines)
-
-
 def _alias(case: _Case) -> list[Effect]:
     """The hidden name under which the bench process reaches exactly this instance through the proxy."""
     name = (case.wanted.key.namespace, job_name(case.run.key))
     known = case.view.endpoints.get(name)
-    instances = tuple(_instances(case))
+    instances = instances_of(case.view, case.wanted, case.run, case.job)
     if not instances:
         gone = ModelEndpoint(namespace=name[0], model=name[1], backend=case.wanted.backend, hidden=True, gone=True)
         # Only the model that runs the Job speaks for the alias.
@@ -269,23 +252,6 @@ def _alias(case: _Case) -> list[Effect]:
         hidden=True,
     )
     return [] if known == event else [Publish(event)]
-
-
-def _instances(case: _Case) -> Iterable[Endpoint]:
-    job = case.job
-    if job is None or deleting(job) or case.run.key in case.view.fleet.results:
-        return
-    target = meta(job).get("annotations", {}).get(IN_PLACE, "")
-    for pod in case.view.pods_of(case.wanted.uid):
-        measured = labels(pod).get(BENCH_KEY) == case.run.key and _engine_ready(pod)
-        running = name_of(pod)[1] == target and holds(pod, "Ready") and not deleting(pod)
-        if measured or running:
-            yield Endpoint(
-                url=f"http://{status(pod)['podIP']}:{port_of(case.wanted)}",
-                pod=name_of(pod)[1],
-                node=str((pod.get("spec") or {}).get("nodeName") or "") or None,
-                device_class=case.run.option.device_class,
-            )
 
 
 def _leftovers(view: LifecycleView, wanted: Description, keys: set[str]) -> list[Effect]:

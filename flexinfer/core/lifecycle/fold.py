@@ -62,6 +62,8 @@ def _children(view: LifecycleView, plural: str) -> dict[Name, Object]:
 
 
 def _put(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
+    if uid(obj) in view.buried:
+        return set()
     match plural:
         case "models" | "modeldeployments":
             return fold_models.put(view, obj, at)
@@ -76,11 +78,12 @@ def _put(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
 
 
 def _remove(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
+    keys = _put_pod(view, obj, at) if plural == "pods" else set()
+    view.bury(uid(obj))
     match plural:
         case "models" | "modeldeployments":
             return fold_models.remove(view, obj)
         case "pods":
-            keys = _put_pod(view, obj, at)
             view.decisions.pop(name_of(obj), None)
             owner = view.pod_owner.pop(name_of(obj), "")
             view.pods.get(owner, {}).pop(name_of(obj), None)

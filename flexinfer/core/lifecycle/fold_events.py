@@ -147,9 +147,10 @@ def _load(view: LifecycleView, data: ModelLoad, at: float) -> Keys:
     if found is None:
         return set()
     key, state = found
+    before, _ = state.use.outstanding.get(data.proxy, (0, 0.0))
     state.use.outstanding[data.proxy] = (data.outstanding, at)
     if data.outstanding:
-        return _used(view, key, at)
+        return _used(view, key, at) | (set() if before else {key})
     # The proxy's clock may run ahead of ours: use in the future would keep the model for ever.
     last = min(data.last_used.timestamp(), at) if data.last_used else 0.0
     return _used(view, key, last) if last > state.use.last else set()

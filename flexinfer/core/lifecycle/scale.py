@@ -51,7 +51,8 @@ def want_replicas(
     current = int((deployment.get("spec") or {}).get("replicas", 1))
     why = in_use(state.use, now)
     if why:
-        return Want(scale.active, reason=why)
+        # Looked at again even if no proxy lives to say that it ended.
+        return Want(scale.active, wake_at=now + DEMAND_TTL, reason=why)
     if current <= scale.floor:
         return Want(scale.floor, reason="Idle")
     if not signs_since:

@@ -4,6 +4,7 @@ One writer, the fold; decisions only read. What a restart must not lose lives in
 what is here beyond that is memory that a fresh process can do without.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ RECORDS = ModelKey("", "", "benchmark-results")
 OWNER_UID = "flexinfer.ai/owner-uid"
 BENCH_KEY = "flexinfer.ai/bench-key"
 WORKLOAD = "flexinfer.ai/workload"
+
+BURIED_KEPT = 10_000
 
 Name = tuple[str, str]  # (namespace, name)
 
@@ -88,10 +91,17 @@ class LifecycleView:
     endpoints: dict[Name, ModelEndpoint] = field(default_factory=dict)  # as the bus holds them, hidden ones included
     draining: dict[Name, float] = field(default_factory=dict)  # endpoints published as draining: since when
     decisions: dict[Name, PlacementDecided] = field(default_factory=dict)  # last attempt of each pod that exists
+    buried: OrderedDict[str, None] = field(default_factory=OrderedDict)  # uids of objects that are gone for good
     listed: set[str] = field(default_factory=set)  # kinds whose first list is in
     fleet_seen: bool = False  # a snapshot of the fleet was folded
     use_since: float = 0.0  # since when signs of use reach us without a gap
     bus_up: bool = False
+
+    def bury(self, uid: str) -> None:
+        """An answer to one of our own writes may arrive after the watch said that the object is gone."""
+        self.buried[uid] = None
+        if len(self.buried) > BURIED_KEPT:
+            self.buried.popitem(last=False)
 
     def hardware(self, node: str) -> NodeHardware | None:
         """What an agent said of a node."""
