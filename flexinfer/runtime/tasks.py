@@ -32,6 +32,8 @@ class Supervisor:
         task = asyncio.get_running_loop().create_task(self._guard(name, work), name=f"{self._name}:{name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task cancelled before its first step never awaits the coroutine; closing a finished one does nothing.
+        task.add_done_callback(lambda _task: work.close())
         return task
 
     def forever(

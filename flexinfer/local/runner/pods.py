@@ -168,12 +168,11 @@ class PodWorker:
             if found.record.role == "main":
                 break
             keeper = self._tasks.once(found.record.name, self._keep(found))
-            ender = self._tasks.once(f"end {found.record.name}", self._end_when_told(found))
             if found.record.role == "sidecar":
-                ender.cancel()
                 sidecars.append((found, keeper))
                 await self._until_started(found.record)
             else:
+                ender = self._tasks.once(f"end {found.record.name}", self._end_when_told(found))
                 await asyncio.wait({keeper})
                 ender.cancel()
                 if not found.record.succeeded:

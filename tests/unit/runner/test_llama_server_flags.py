@@ -127,7 +127,7 @@ def test_a_missing_model_or_file_is_one_sentence(tmp_path):
         check({"model.path": "/nowhere.gguf"})
     model = tmp_path / "m.gguf"
     model.touch()
-    with pytest.raises(BadStart, match="lora.bin"):
+    with pytest.raises(BadStart, match=r"lora\.bin"):
         check({"model.path": str(model), "lora": str(tmp_path / "lora.bin")})
 
 
@@ -139,8 +139,9 @@ def test_a_busy_port_is_told_before_the_model_is_loaded(tmp_path):
         holder.listen()
         port = holder.getsockname()[1]
 
-        with pytest.raises(BadStart, match=rf":{port}: "):
+        with pytest.raises(BadStart) as refused:
             check({"model.path": str(model), "port": port})
+    assert f"127.0.0.1:{port}" in str(refused.value)
 
 
 def test_a_missing_wheel_is_one_sentence(tmp_path, monkeypatch, capsys):
