@@ -177,9 +177,7 @@ class Application:
         patch = request.decode_body()
         if form == "application/apply-patch+yaml":
             if not request.query.get("fieldManager"):
-                raise errors.bad_request(
-                    "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
-                )
+                raise _no_manager()
             return self.registry.apply(kind, key, type_of(patch), options, target.subresource)
         change = _patcher(form, patch, target)
         return self.registry.patch(kind, key, change, options, target.subresource), False
@@ -220,6 +218,13 @@ def _details(target: Target, obj: Json) -> Json:
         "uid": meta(obj)["uid"],
     }
     return {key: value for key, value in details.items() if value}
+
+
+def _no_manager() -> ApiError:
+    why = "Required value: is required for apply patch"
+    cause = {"reason": "FieldValueRequired", "message": why, "field": "fieldManager"}
+    details = {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]}
+    return ApiError(422, "Invalid", f'PatchOptions.meta.k8s.io "" is invalid: fieldManager: {why}', details=details)
 
 
 def _patcher(form: str, patch: object, target: Target) -> Callable[[Json], Json]:

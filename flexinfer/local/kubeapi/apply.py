@@ -154,14 +154,21 @@ def merge(live: Any, wanted: Any, schema: Schema) -> Any:
 
 
 def _merge_list(live: list[Any], wanted: list[Any], schema: Schema) -> list[Any]:
+    """Elements of ``wanted`` in their order; those only in ``live`` stay where they are, before what comes new."""
     existing = {element_segment(item, schema): item for item in live}
-    merged = {element_segment(item, schema): item for item in wanted}
-    for segment, item in merged.items():
+    claimed = {element_segment(item, schema): item for item in wanted}
+    merged: dict[str, Any] = {}
+    ahead = list(existing)
+    for segment, item in claimed.items():
+        while ahead and ahead[0] != segment and (ahead[0] not in claimed or ahead[0] in merged):
+            passed = ahead.pop(0)
+            merged.setdefault(passed, existing[passed])
+        if ahead and ahead[0] == segment:
+            ahead.pop(0)
         merged[segment] = merge(existing.get(segment), item, schema.items or ANY)
-    if [segment for segment in existing if segment in merged] == list(merged):
-        return [merged.get(segment, item) for segment, item in existing.items()]
-    kept = [item for segment, item in existing.items() if segment not in merged]
-    return [*merged.values(), *kept]
+    for segment in ahead:
+        merged.setdefault(segment, existing[segment])
+    return list(merged.values())
 
 
 def _prune(result: Json, dropped: FieldSet, held: FieldSet, schema: Schema) -> None:

@@ -2,18 +2,17 @@
 
 import logging
 import re
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from flexinfer.local.kubeapi.errors import Cause
+from flexinfer.local.kubeapi.errors import Cause, show
 from flexinfer.local.kubeapi.objects import Json, meta
 from flexinfer.local.kubeapi.schema import ANY, Schema
 
 engine: Any = None
-try:
+with suppress(ImportError):  # the rules are then not enforced, and creating a CRD with rules warns
     import cel as engine
-except ImportError:  # the rules are then not enforced, and creating a CRD with rules warns
-    pass
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +76,23 @@ def _violation(rule: Json, value: Any, before: Any, schema: Schema, path: str) -
     passed, problem = evaluate(text, variables)
     if passed is True:
         return None
-    message = problem or _message(rule, variables)
-    kind = schema.type or "object"
     place = f"{path}{rule.get('fieldPath', '')}".lstrip(".") or "<nil>"
-    return Cause(place, rule.get("reason") or "FieldValueInvalid", f'Invalid value: "{kind}": {message}')
+    reason = rule.get("reason") or "FieldValueInvalid"
+    return Cause(place, reason, _worded(reason, value, problem or _message(rule, variables)))
+
+
+def _worded(reason: str, value: Any, message: str) -> str:
+    """The text of a cause; the real server shows scalars and leaves objects and lists out."""
+    shown = "" if isinstance(value, (dict, list)) else f"{show(value)}: "
+    match reason:
+        case "FieldValueForbidden":
+            return f"Forbidden: {message}"
+        case "FieldValueRequired":
+            return f"Required value: {message}"
+        case "FieldValueDuplicate":
+            return f"Duplicate value: {shown}{message}"
+        case _:
+            return f"Invalid value: {shown}{message}"
 
 
 def _message(rule: Json, variables: Json) -> str:

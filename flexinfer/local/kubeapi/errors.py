@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from flexinfer.local.kubeapi.objects import encode
+
 
 class Named(Protocol):
     """What an error needs to know about a resource type."""
@@ -168,8 +170,6 @@ def show(value: Any) -> str:
         return "null"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, dict):
-        return '"object"'
-    if isinstance(value, list):
-        return '"array"'
+    if isinstance(value, (dict, list)):
+        return encode(value).decode()
     return str(value)

@@ -21,7 +21,7 @@ from flexinfer.local.kubeapi.objects import Json, clone, meta, timestamp
 from flexinfer.local.kubeapi.pruning import missing
 from flexinfer.local.kubeapi.store import Key, Store, Stored
 from flexinfer.local.kubeapi.strategies import strategy_of
-from flexinfer.local.kubeapi.validation import validate
+from flexinfer.local.kubeapi.validation import NOT_CHECKED, scale_causes, validate
 from flexinfer.ports import Clock
 
 _KEPT = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
@@ -142,7 +142,11 @@ class Registry:
         strategy = strategy_of(kind.bucket)
         if kind.custom:
             body = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
-            return validate(body, schema_for(kind), "") or rule_causes(obj, before, schema_for(kind))
+            schema = schema_for(kind)
+            found: list[errors.Cause] = validate(body, schema, "") + scale_causes(kind, obj)
+            if found and schema.has_rules:
+                return [*found, NOT_CHECKED]
+            return found or rule_causes(obj, before, schema)
         found = []
         spec = schema_for(kind).member("spec")
         if strategy.check is not None and spec is not None and isinstance(obj.get("spec"), dict):
@@ -165,6 +169,10 @@ class Registry:
         if not obj["metadata"].get("resourceVersion") and not (kind.unconditional_update and not kind.custom):
             cause = errors.wrong("metadata.resourceVersion", 0, "must be specified for an update")
             raise errors.invalid(kind, name, [cause])
+        uid = obj["metadata"].get("uid")
+        if uid and uid != meta(before.obj)["uid"]:
+            why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta(before.obj)['uid']}"
+            raise errors.conflict(kind, name, why)
         return self._replace(kind, before, self.storage_form(kind, obj), options, subresource)
 
     def patch(
@@ -251,8 +259,8 @@ class Registry:
         if version and version != "0" and version != current["resourceVersion"]:
             raise errors.conflict(kind, current["name"], errors.MODIFIED)
         if wanted.get("uid") and wanted["uid"] != current["uid"]:
-            why = f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {current['uid']}"
-            raise errors.conflict(kind, current["name"], why)
+            cause = errors.wrong("metadata.uid", wanted["uid"], "field is immutable")
+            raise errors.invalid(kind, current["name"], [cause])
 
     def commit(self, kind: Kind, obj: Json) -> Stored:
         """Store a finished version; an object whose last finalizer went is removed instead."""

@@ -59,7 +59,7 @@ class Request:
         if kind not in ("", "application/json", "application/yaml", "text/plain", *PATCH_TYPES):
             raise errors.unsupported_media(
                 f"the body of the request was in an unknown format ({kind}): this server reads application/json and"
-                " application/yaml, not protobuf or CBOR"
+                " application/yaml, not protobuf or CBOR (with kubectl: create -f, apply or run instead)"
             )
         try:
             if kind.endswith("yaml"):

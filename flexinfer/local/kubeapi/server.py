@@ -9,6 +9,7 @@ import yaml
 
 from flexinfer.adapters.web.serve import WebServer, listen
 from flexinfer.local.kubeapi import crds
+from flexinfer.local.kubeapi.addresses import ClusterAddresses
 from flexinfer.local.kubeapi.app import Application
 from flexinfer.local.kubeapi.catalog import Catalog
 from flexinfer.local.kubeapi.controllers import Controllers
@@ -52,6 +53,7 @@ class EmbeddedApi:
         self.catalog = Catalog()
         self.faults = Faults()
         self.registry = Registry(self.store, self.catalog, self.clock)
+        self.registry.admission.append(ClusterAddresses(self.store).admit)
         self.store.hook(lambda change: crds.register(self.catalog, change))
         self._tasks = Supervisor("kubeapi")
         self._watches = Watches(self.store, self._tasks)

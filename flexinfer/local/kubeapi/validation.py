@@ -4,11 +4,30 @@ import re
 from typing import Any
 
 from flexinfer.local.kubeapi.errors import Cause, required, show, unsupported, wrong
+from flexinfer.local.kubeapi.kinds import Kind
+from flexinfer.local.kubeapi.objects import Json, at
 from flexinfer.local.kubeapi.schema import Schema
 
 _DATE_TIME = re.compile(r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$")
 _DURATION = re.compile(r"^-?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h|d|w))+$")
 _FORMATS = {"date-time": _DATE_TIME, "duration": _DURATION}
+
+
+NOT_CHECKED = Cause(
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing"
+    " errors to complete validation",
+)
+
+
+def scale_causes(kind: Kind, obj: Json) -> list[Cause]:
+    """What /scale could not show of a custom resource."""
+    if kind.scale is None:
+        return []
+    value = at(obj, *kind.scale.spec.split("."))
+    negative = isinstance(value, int) and value < 0
+    return [wrong(f".{kind.scale.spec}", value, "should be a non-negative integer")] if negative else []
 
 
 def validate(value: Any, schema: Schema, path: str) -> list[Cause]:

@@ -67,6 +67,7 @@ def deployment_status(deployment: Json, sets: Sequence[Json], current: str, now:
         **totals,
         "updatedReplicas": updated,
         "unavailableReplicas": missing,
+        "collisionCount": old.get("collisionCount", 0),
     }
     conditions = list(old.get("conditions") or ())
     for wanted_condition in (
