@@ -45,7 +45,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 class _Header(Struct, kw_only=True):
     specversion: str
-    id: Annotated[str, Meta(min_length=1, max_length=256)]
+    id: Annotated[str, Meta(min_length=1, max_length=1024)]  # ours holds an instance name of up to 253
     source: Annotated[str, Meta(min_length=1, max_length=512)]
     type: Annotated[str, Meta(min_length=1, max_length=256)]
     time: Annotated[datetime, Meta(tz=True)]
