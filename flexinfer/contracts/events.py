@@ -8,22 +8,16 @@ means "not known", never zero. Units are part of each name.
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-Name = Annotated[str, Meta(min_length=1, max_length=253)]
-Percent = Annotated[float, Meta(ge=0, le=100)]
-Ratio = Annotated[float, Meta(ge=0, le=1)]
-Count = Annotated[int, Meta(ge=0)]
-Amount = Annotated[float, Meta(ge=0)]
+from flexinfer.contracts.payload import Amount, Count, Name, Payload, Ratio
+from flexinfer.contracts.payload import Percent as Percent  # noqa: PLC0414 - re-exported
+from flexinfer.contracts.served import RequestServed as RequestServed  # noqa: PLC0414 - re-exported
 
 Vendor = Literal["NVIDIA", "AMD", "INTEL"]
 MemoryType = Literal["dedicated", "unified"]
 NodeState = Literal["online", "draining", "offline"]
 Phase = Literal["Pending", "Benchmarking", "Deploying", "Running", "Idle", "Failed", "Terminating"]
-
-
-class Payload(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=False):
-    """Base of every payload and of the records inside one."""
 
 
 class Health(Payload, frozen=True, kw_only=True):
@@ -76,7 +70,7 @@ class NodeHardware(Payload, frozen=True, kw_only=True):
     node: Name
     devices: tuple[Device, ...] = ()
     cpu: Cpu = Cpu()
-    labels: dict[str, str] = {}  # as projected, prefix included
+    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it; as projected, prefix included
     virtual: bool = False  # declared, not detected
     agent_version: str = ""
     health: Health = Health()
@@ -324,7 +318,7 @@ class ModelLoad(Payload, frozen=True, kw_only=True):
     outstanding: Count
     requests_per_second: Amount = 0.0
     tokens_per_second: Amount = 0.0
-    last_used: datetime | None = None
+    last_used: Annotated[datetime, Meta(tz=True)] | None = None
 
 
 class Term(Payload, frozen=True, kw_only=True):
@@ -357,7 +351,7 @@ class PlacementDecided(Payload, frozen=True, kw_only=True):
     demand: dict[str, Any]
     candidates: tuple[Candidate, ...] = ()
     considered: Count = 0
-    reasons: dict[str, int] = {}  # sentence -> number of nodes rejected with it
+    reasons: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it; sentence -> number of nodes
     model: str = ""
     best_sum: float | None = None
     worst_sum: float | None = None
@@ -397,4 +391,5 @@ EventData = (
     | ModelLoad
     | PlacementDecided
     | ClusterHeadroom
+    | RequestServed
 )

@@ -200,6 +200,15 @@ _TOPICS = (
         producer="proxy",
         when="every 2 s",
     ),
+    Topic(
+        "ai.flexinfer.request.served.v1",
+        e.RequestServed,
+        "request.served.*",
+        lambda d: ("request", "served", token(d.proxy)),
+        log="sampled",
+        producer="proxy",
+        when="a request ended; a few per second at most",
+    ),
 )
 
 TOPICS: dict[str, Topic] = {topic.name: topic for topic in _TOPICS}
@@ -247,7 +256,7 @@ def entity_of(data: e.EventData) -> str:
             return f"{data.namespace}/{data.model}"
         case e.PlacementDecided():
             return f"{data.namespace}/{data.pod}"
-        case e.ClusterHeadroom():
+        case e.ClusterHeadroom() | e.RequestServed():
             return data.proxy
 
 
