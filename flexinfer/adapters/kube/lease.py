@@ -140,6 +140,8 @@ class Elector:
         await _cancel(work, self._name)
         if not lost:
             await self._release()
+        elif not renew.cancelled() and (failure := renew.exception()) is not None:
+            log.error("renewing %s failed: %r", self._name, failure)
 
     async def _renew_until_lost(self) -> None:
         """Returns when the lease is lost: somebody else's, or not renewed within the deadline."""
