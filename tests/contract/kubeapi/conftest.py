@@ -8,8 +8,9 @@ import asyncio
 import io
 import json
 import os
+import threading
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,17 +163,31 @@ class Http:
         await self.eventually(path, lambda answer: answer.status == 404)
 
 
-@pytest.fixture
-async def api_server() -> AsyncIterator[ApiServer]:
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    """One server for all tests, as a cluster is: each test has its own namespace and its own API group."""
     url = os.environ.get("CONTRACT_KUBE_URL")
     if url:
         yield ApiServer(url.rstrip("/"), os.environ["CONTRACT_KUBE_TOKEN"], real=True)
         return
-    api = await EmbeddedApi().start()
-    try:
-        yield ApiServer(api.url, api.token, real=False)
-    finally:
-        await api.stop()
+    # A loop of its own in a thread: the loops of single tests come and go.
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="embedded-api", daemon=True)
+    thread.start()
+
+    async def begin() -> EmbeddedApi:
+        return await EmbeddedApi(logs=canned_logs).start()
+
+    api = asyncio.run_coroutine_threadsafe(begin(), loop).result(DEADLINE)
+    yield ApiServer(api.url, api.token, real=False)
+    asyncio.run_coroutine_threadsafe(api.stop(), loop).result(DEADLINE)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(DEADLINE)
+    loop.close()
+
+
+async def canned_logs(namespace: str, pod: str, container: str, options: Mapping[str, str]) -> bytes:
+    return f"log of {namespace}/{pod}/{container} {sorted(options.items())}\n".encode()
 
 
 @pytest.fixture
