@@ -4,7 +4,11 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from flexinfer import __version__
+from flexinfer.config import people
 from flexinfer.config.common import parse
+from flexinfer.config.people import ClientSettings
+from flexinfer.local import running
 from flexinfer.runtime.process import fail, run_app
 from flexinfer.telemetry import logs
 
@@ -15,6 +19,7 @@ _PROGRAMS = {
     "flexinfer-bench": ("flexinfer.config.bench", "BenchSettings", "flexinfer.apps.bench"),
     "flexinfer-sched": ("flexinfer.config.scheduler", "SchedulerSettings", "flexinfer.apps.scheduler"),
     "flexinfer-proxy": ("flexinfer.config.proxy", "ProxySettings", "flexinfer.apps.proxy"),
+    "flexinfer-dashboard": ("flexinfer.config.dashboard", "DashboardSettings", "flexinfer.apps.dashboard"),
     "flexinfer-global-proxy": ("flexinfer.config.proxy", "GlobalProxySettings", "flexinfer.apps.global_proxy"),
 }
 
@@ -56,11 +61,68 @@ def proxy() -> None:
     sys.exit(run_program("flexinfer-proxy"))
 
 
+def dashboard() -> None:
+    """``flexinfer-dashboard``."""
+    sys.exit(run_program("flexinfer-dashboard"))
+
+
 def global_proxy() -> None:
     """``flexinfer-global-proxy``."""
     sys.exit(run_program("flexinfer-global-proxy"))
 
 
+# flexinfer <command> -> (settings class in config.people, module with run(settings), what it does)
+_COMMANDS = {
+    "up": ("UpSettings", "flexinfer.local.up", "run everything on this machine, with one example model"),
+    "status": ("StatusSettings", "flexinfer.apps.status", "nodes, models and results on one screen"),
+    "events": ("EventsSettings", "flexinfer.apps.events", "follow the bus (tail) or read its log (show)"),
+    "explain": ("ExplainSettings", "flexinfer.apps.explain", "why a pod was placed where it is"),
+}
+
+_USAGE = "usage: flexinfer <command> [options]\n\n{}\n\nflexinfer <command> --help says more."
+
+
+def _usage() -> str:
+    return _USAGE.format("\n".join(f"  {name:<9} {text}" for name, (_, _, text) in _COMMANDS.items()))
+
+
+def _located(settings: ClientSettings, command: str) -> ClientSettings | None:
+    """The settings with the bus address of the system that runs on this machine, if none was given."""
+    if settings.nats_url:
+        return settings
+    note = running.find()
+    if note is None:
+        fail(
+            f"flexinfer {command}: no flexinfer up is running on this machine; "
+            "start one (make demo) or give --nats-url or NATS_URL"
+        )
+        return None
+    return settings.model_copy(update={"nats_url": note.nats_url, "cluster": note.cluster})
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """The ``flexinfer`` command; the exit code."""
+    if not argv or argv[0] in {"-h", "--help", "help"}:
+        print(_usage())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"flexinfer {__version__}")
+        return 0
+    command, rest = argv[0], argv[1:]
+    if command not in _COMMANDS:
+        return fail(f"flexinfer: unknown command {command!r}\n{_usage()}", 2)
+    settings_class, module, _ = _COMMANDS[command]
+    settings = parse(getattr(people, settings_class), f"flexinfer {command}", rest)
+    logs.setup(settings.log_level if "--log-level" in rest else "error", settings.log_format)
+    if isinstance(settings, ClientSettings):
+        located = _located(settings, command)
+        if located is None:
+            return 1
+        settings = located
+    app = importlib.import_module(module)
+    return run_app(lambda: app.run(settings))
+
+
 def main() -> None:
     """``flexinfer``."""
-    sys.exit(0)
+    sys.exit(run_command(sys.argv[1:]))

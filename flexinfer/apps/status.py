@@ -1,0 +1,148 @@
+"""``flexinfer status``: nodes, models, results on one screen, from the bus alone."""
+
+import sys
+from typing import Any
+
+import msgspec
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.config.people import StatusSettings
+from flexinfer.contracts.envelope import Event
+from flexinfer.contracts.events import (
+    BenchCompleted,
+    EventData,
+    ModelEndpoint,
+    ModelLoad,
+    ModelPhase,
+    NodeHardware,
+    NodeStatus,
+    NodeTelemetry,
+)
+from flexinfer.ports import BusRefused, BusUnavailable
+from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.process import fail
+
+_TYPES: tuple[type[EventData], ...] = (
+    NodeHardware, NodeTelemetry, NodeStatus, ModelPhase, ModelEndpoint, ModelLoad, BenchCompleted,
+)  # fmt: skip
+
+
+async def run(settings: StatusSettings) -> int:
+    """Print once; exit code 1 if the bus cannot be read."""
+    clock = SystemClock()
+    bus = await NatsBus.start(
+        settings.nats_url, name="status", cluster=settings.cluster, credentials=settings.nats_credentials,
+        ca=settings.nats_ca, clock=clock,
+    )  # fmt: skip
+    try:
+        events = await bus.state(_TYPES)
+    except (BusUnavailable, BusRefused) as err:
+        return fail(f"flexinfer status: {err}")
+    finally:
+        await bus.close()
+    if settings.output == "text":
+        console = Console()
+        for table in tables(events, clock.now()):
+            console.print(table)
+    else:
+        document = summary(events)
+        text = msgspec.json.encode(document).decode() if settings.output == "json" else yaml.safe_dump(document)
+        sys.stdout.write(text.rstrip() + "\n")
+    return 0
+
+
+def summary(events: tuple[Event, ...]) -> dict[str, Any]:
+    """Payloads by kind, as on the wire, with the time each was observed."""
+    kinds: dict[type, str] = {
+        NodeHardware: "hardware", NodeTelemetry: "telemetry", NodeStatus: "nodeStatus", ModelPhase: "phases",
+        ModelEndpoint: "endpoints", ModelLoad: "load", BenchCompleted: "results",
+    }  # fmt: skip
+    found: dict[str, Any] = {name: [] for name in kinds.values()}
+    for event in events:
+        found[kinds[type(event.data)]].append(msgspec.to_builtins(event.data) | {"observedAt": event.time.isoformat()})
+    return found
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2), header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _number(value: float | None, digits: int = 0, unit: str = "") -> str:
+    return "-" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def tables(events: tuple[Event, ...], now: float) -> tuple[Table, ...]:
+    """The screen: nodes, models, results."""
+    return _nodes(events, now), _models(events), _results(events)
+
+
+def _nodes(events: tuple[Event, ...], now: float) -> Table:
+    hardware = {e.data.node: e.data for e in events if isinstance(e.data, NodeHardware)}
+    telemetry = {e.data.node: e for e in events if isinstance(e.data, NodeTelemetry)}
+    status = {e.data.node: e.data.state for e in events if isinstance(e.data, NodeStatus)}
+    table = _table("Nodes", "node", "state", "device", "memory", "free", "util", "temp", "age")
+    for name, found in sorted(hardware.items()):
+        event = telemetry.get(name)
+        live = event.data if event and isinstance(event.data, NodeTelemetry) else None
+        age = _number(now - event.at, 0, "s") if event else "-"
+        label = f"{name} (virtual)" if found.virtual else name
+        state = status.get(name, "?")
+        cpu = f"{found.cpu.model or 'CPU'} ({found.cpu.threads} threads)"
+        table.add_row(
+            label, state, cpu, _number(found.cpu.memory_mib, 0, " MiB"),
+            _number(live.memory_free_mib if live else None, 0, " MiB"),
+            _number(live.cpu_util_percent if live else None, 0, " %"), "-", age,
+        )  # fmt: skip
+        by_uuid = {d.uuid: d for d in live.devices} if live else {}
+        for device in found.devices:
+            figures = by_uuid.get(device.uuid)
+            table.add_row(
+                "", device.health.state, escape(f"{device.product or device.vendor} [{device.arch or '?'}]"),
+                _number(device.memory_mib, 0, " MiB"),
+                _number(figures.memory_free_mib if figures else None, 0, " MiB"),
+                _number(figures.util_percent if figures else None, 0, " %"),
+                _number(figures.temperature_celsius if figures else None, 0, " °C"), age,
+            )  # fmt: skip
+    return table
+
+
+def _models(events: tuple[Event, ...]) -> Table:
+    endpoints = {(e.data.namespace, e.data.model): e.data for e in events if isinstance(e.data, ModelEndpoint)}
+    outstanding: dict[tuple[str, str], int] = {}
+    for event in events:
+        if isinstance(event.data, ModelLoad):
+            key = (event.data.namespace, event.data.model)
+            outstanding[key] = outstanding.get(key, 0) + event.data.outstanding
+    table = _table("Models", "model", "phase", "ready", "outstanding", "endpoints", "message")
+    for event in events:
+        if isinstance(event.data, ModelPhase):
+            data = event.data
+            key = (data.namespace, data.model)
+            served = endpoints.get(key)
+            where = ", ".join(f"{e.node or e.pod} {e.url}" for e in served.endpoints) if served else ""
+            table.add_row(
+                f"{data.namespace}/{data.model}", data.phase, f"{data.ready_replicas}/{data.replicas}",
+                str(outstanding.get(key, 0)), where or "-", data.message,
+            )  # fmt: skip
+    return table
+
+
+def _results(events: tuple[Event, ...]) -> Table:
+    table = _table("Measured", "workload", "device class", "tokens/s", "spread", "first token p50", "key")
+    for event in events:
+        if isinstance(event.data, BenchCompleted):
+            data = event.data
+            first = data.first_token.p50 * 1000 if data.first_token else None
+            table.add_row(
+                data.workload, data.device_class + (" (virtual)" if data.virtual else ""),
+                _number(data.tokens_per_second, 1), _number(data.spread_percent, 1, " %"),
+                _number(first, 0, " ms"), data.key,
+            )  # fmt: skip
+    return table

