@@ -245,3 +245,37 @@ async def test_snapshots_name_their_types_and_count_up(rig):
         await until(lambda c=count: len(reader.snapshots) > c)
     assert [(s.types, s.epoch) for s in reader.snapshots] == [((NodeTelemetry,), n) for n in (1, 2, 3)]
     assert all(isinstance(fact, Snapshot) for fact in reader.facts)
+
+
+async def test_crash_after_crash_under_load(rig, spawn):
+    """Producers never pause; after the last crash every reader, early or late, agrees with what was said last."""
+    manager, reader = await rig.ready("manager"), Reader()
+    manager.on_connect(lambda: spawn(manager.ensure()))
+    producers = [await rig.bus(f"agent-{i}") for i in range(3)]
+    await (await rig.bus("reader")).follow((NodeTelemetry,), reader)
+    stop = False
+
+    async def produce(number: int) -> None:
+        mint, util = stepping_mint(f"n{number}"), 0
+        while not stop:
+            util += 1
+            await producers[number].publish(mint.mint(telemetry(util % 90, f"n{number}")))
+            await asyncio.sleep(0.001)
+        await producers[number].publish(mint.mint(telemetry(99, f"n{number}")))
+
+    working = [spawn(produce(number)) for number in range(3)]
+    for round_ in range(3):
+        seen = len(reader.events)
+        await until(lambda n=seen: len(reader.events) > n + 20)
+        await rig.crash()
+        if round_ == 1:
+            await rig.wipe()
+        await rig.recover()
+        await until(lambda n=round_: len(reader.snapshots) >= n + 2)
+    stop = True
+    await asyncio.gather(*working)
+    await until(lambda: sorted(data.cpu_util_percent for data in reader.state()) == [99.0] * 3)
+    late = Reader()
+    await until(lambda: manager.connected)
+    await manager.follow((NodeTelemetry,), late)
+    await until(lambda: sorted(data.cpu_util_percent for data in late.state()) == [99.0] * 3)

@@ -292,6 +292,23 @@ def test_pauses_are_short_at_first_and_bounded():
     assert pauses[-1] == LONGEST_WAIT <= 10
 
 
+async def test_back_within_a_second_of_a_short_restart(server):
+    """Two seconds down: a producer's newest state is in a reader's view within a second of the return."""
+    bus, other, mint, reader = await start(server, "agent"), await start(server, "reader"), stepping_mint(), Reader()
+    await bus.ensure()
+    await other.follow((NodeStatus,), reader)
+    await server.kill()
+    await until(lambda: not (bus.connected or other.connected))
+    await asyncio.sleep(2)  # the length of the outage is what is tested
+    await bus.publish(mint.mint(NodeStatus(node="n1", state="online")))
+    await server.start()
+    returned = asyncio.get_running_loop().time()
+    await until(lambda: reader.state() == [NodeStatus(node="n1", state="online")])
+    assert asyncio.get_running_loop().time() - returned < 1.0
+    await other.close()
+    await bus.close()
+
+
 async def test_publishing_does_not_wait_for_a_stuck_server(server):
     """A server that stops reading without closing: buffers stay bounded, the newest state is kept and arrives."""
     bus, mint = await start(server), stepping_mint()

@@ -148,9 +148,11 @@ class Link:
     async def _keep(self) -> None:
         tries = 0
         while True:
-            url = self._urls[tries % len(self._urls)]
-            if await self._live(url):
-                tries = 0
+            try:
+                if await self._live(self._urls[tries % len(self._urls)]):
+                    tries = 0
+            except Exception:  # nothing may end the attempts: a process without its bus never recovers
+                log.exception("%s: the connection failed unexpectedly; trying on", self._name)
             await asyncio.sleep(pause(tries) * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
             tries += 1
 
@@ -188,7 +190,7 @@ class Link:
                     **self._options(url),
                 )
                 await replies.start()
-        except (OSError, NatsError, TimeoutError, ValueError) as err:
+        except (OSError, NatsError, TimeoutError, ValueError, ImportError) as err:
             await _discard(client)
             self._say("away", "cannot reach the bus at %s (%s); trying on", _bare(url), _reason(err))
             return False
