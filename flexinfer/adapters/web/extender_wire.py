@@ -27,6 +27,7 @@ from flexinfer.core.placement.boards import Asked, Verdicts
 from flexinfer.core.placement.scoreboards import Scores
 
 KEPT_LISTS = 8
+KEPT_HOSTS = 100_000
 KEPT_ITEM = 1 << 20  # longer name lists are not kept
 
 _CANONICAL = {
@@ -113,7 +114,7 @@ class Dialogue:
             kept = [query.items[name] for name in found.passed]
             return _filter_result(found, b"null", _encode(NodeItems(tuple(kept))))
         if found.encoded is None:
-            if found.everyone and query.asked.untouched:
+            if found.passed is query.asked.names and query.asked.untouched:
                 names = bytes(query.raw)
             else:
                 # kube-scheduler asks about the survivors next, in this order and with these bytes.
@@ -193,7 +194,7 @@ def priority_answer(scores: Scores) -> bytes:
     pieces: list[bytes] | None = scores.encoded
     if pieces is None:
         pieces = [b""] * (2 * count)
-        pieces[0::2] = _hosts(scores.asked)
+        pieces[0::2] = map(_hosts.__getitem__, scores.asked.names)
         scores.encoded = pieces
         scores.changed = None
     if scores.changed is None:
@@ -205,11 +206,17 @@ def priority_answer(scores: Scores) -> bytes:
     return b"[" + b"".join(pieces)[:-1] + b"]"
 
 
-def _hosts(asked: Asked) -> list[bytes]:
-    found: list[bytes] | None = asked.memo.get("hosts")
-    if found is None:
-        found = asked.memo["hosts"] = [b'{"Host":' + _encode(name) + b',"Score":' for name in asked.names]
-    return found
+class _Hosts(dict[str, bytes]):
+    """``{"Host":"<name>","Score":`` by name."""
+
+    def __missing__(self, name: str) -> bytes:
+        if len(self) >= KEPT_HOSTS:
+            self.clear()
+        found = self[name] = b'{"Host":%b,"Score":' % _encode(name)
+        return found
+
+
+_hosts = _Hosts()
 
 
 def preemption_answer(kept: Mapping[str, MetaVictims]) -> bytes:

@@ -7,7 +7,6 @@ is what ``ranking`` computes from nothing; a test holds them together.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from flexinfer.core.fleet.view import Feed, FleetView, NodeView
@@ -24,10 +23,11 @@ class Asked:
     ``untouched``: there were none. ``memo`` holds what was derived from exactly these nodes.
     """
 
-    __slots__ = ("_index", "memo", "names", "untouched")
+    __slots__ = ("_index", "members", "memo", "names", "untouched")
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.untouched = len(set(names)) == len(names)
+        self.members = set(names)
+        self.untouched = len(self.members) == len(names)
         self.names: Sequence[str] = names if self.untouched else list(dict.fromkeys(names))
         self.memo: dict[Any, Any] = {}
         self._index: dict[str, int] | None = None
@@ -46,25 +46,14 @@ class Asked:
         return self._index
 
 
-class _Capacities(dict[str, float]):
-    """Capacity by node; a node not asked about before gets its offer on the way."""
-
-    def __init__(self, board: "Board") -> None:
-        super().__init__()
-        self._board = board
-
-    def __missing__(self, name: str) -> float:
-        return self._board.renew(name).capacity
-
-
 class Board:
     """Offers of all nodes for one kind of demand. Call ``refresh`` before reading."""
 
     def __init__(self, view: FleetView, kind: Kind) -> None:
         self.kind = kind
         self.offers: dict[str, Offer] = {}
-        self.capacities = _Capacities(self)
         self.changes = Feed()
+        self._known: set[str] = set()  # the keys of ``offers``: sets compare with sets fastest
         self._view = view
         self._seen = view.changes.count
         self._now = 0.0
@@ -74,18 +63,22 @@ class Board:
         self._now = now
         changed = self._view.changes.since(self._seen)
         self._seen = self._view.changes.count
-        for name in self.offers.keys() & changed if changed is not None else list(self.offers):
-            self.renew(name)
+        for name in self._known.intersection(changed) if changed is not None else self._known:
+            self._renew(name)
 
-    def renew(self, name: str) -> Offer:
-        """The offer of one node, made now."""
+    def admit(self, asked: Asked) -> None:
+        """Make offers of nodes never asked about before."""
+        if not asked.members.issubset(self._known):
+            for name in asked.members - self._known:
+                self._known.add(name)
+                self._renew(name)
+
+    def _renew(self, name: str) -> None:
         node = self._view.nodes.get(name) or NodeView(name)
         old = self.offers.get(name)
         offer = self.offers[name] = offer_of(node, self.kind, self._now)
-        self.capacities[name] = offer.capacity
         if old is None or not _alike(old, offer):
             self.changes.add(name)
-        return offer
 
 
 def _alike(left: Offer, right: Offer) -> bool:
@@ -105,9 +98,8 @@ def _alike(left: Offer, right: Offer) -> bool:
 
 @dataclass(slots=True)
 class Verdicts:
-    """Of a filter call. ``everyone`` passed, or ``passed`` and ``failed`` part the names asked, in their order."""
+    """Of a filter call, names in the order asked. ``seen``: as of which change of its screen."""
 
-    everyone: bool
     passed: Sequence[str]
     failed: dict[str, Reason]
     seen: int
@@ -125,31 +117,59 @@ class Verdicts:
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0].text)))
 
 
-def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
-    """Who passes; the last answer for the same names holds as long as no verdict changed."""
-    key = ("verdicts", board.kind, per_device_mib)
-    last: Verdicts | None = asked.memo.get(key)
-    if last is not None and _holds(last, board, asked, per_device_mib):
-        return last
-    capacities, offers = board.capacities, board.offers
-    names = asked.names
-    if min(map(capacities.__getitem__, names), default=inf) >= per_device_mib:
-        found = Verdicts(True, names, {}, board.changes.count)  # noqa: FBT003 - the first field, named there
-    else:
-        passed = [name for name in names if capacities[name] >= per_device_mib]
-        out = [name for name in names if capacities[name] < per_device_mib]
-        failed = {name: reason for name in out if (reason := refusal(offers[name], per_device_mib))}
-        found = Verdicts(False, passed, failed, board.changes.count)  # noqa: FBT003 - see above
-    asked.keep(key, found)
-    return found
+class Screen:
+    """Which nodes of a board do not pass for one need of memory, and why. ``changes`` names those that turned."""
 
+    def __init__(self, board: Board, per_device_mib: float) -> None:
+        self.board = board
+        self.need = per_device_mib
+        self.failing: dict[str, Reason] = {}
+        self.changes = Feed()
+        self._seen = -1
 
-def _holds(last: Verdicts, board: Board, asked: Asked, per_device_mib: float) -> bool:
-    changed = board.changes.since(last.seen)
-    if changed is None:
-        return False
-    for name in changed:
-        if name in asked.index and refusal(board.offers[name], per_device_mib) is not last.failed.get(name):
-            return False
-    last.seen = board.changes.count
-    return True
+    def refresh(self) -> None:
+        """Follow the board."""
+        offers = self.board.offers
+        changed = self.board.changes.since(self._seen) if self._seen >= 0 else None
+        self._seen = self.board.changes.count
+        if changed is None:
+            need = self.need
+            found = {name: reason for name, offer in offers.items() if (reason := refusal(offer, need))}
+            turned = {
+                name for name in found.keys() | self.failing.keys() if found.get(name) is not self.failing.get(name)
+            }
+            self.failing = found
+            for name in turned:
+                self.changes.add(name)
+            return
+        for name in changed:
+            self._note(name, refusal(offers[name], self.need))
+
+    def _note(self, name: str, reason: Reason | None) -> None:
+        if self.failing.get(name) is reason:
+            return
+        if reason is None:
+            del self.failing[name]
+        else:
+            self.failing[name] = reason
+        self.changes.add(name)
+
+    def verdicts(self, asked: Asked) -> Verdicts:
+        """Who passes; the last answer for the same names holds as long as none of them turned."""
+        self.board.admit(asked)
+        self.refresh()
+        last: Verdicts | None = asked.memo.get(self)
+        if last is not None:
+            turned = self.changes.since(last.seen)
+            if turned is not None and asked.members.isdisjoint(turned):
+                last.seen = self.changes.count
+                return last
+        failing = self.failing
+        out = asked.members.intersection(failing)
+        if out:
+            passed: Sequence[str] = [name for name in asked.names if name not in out]
+            found = Verdicts(passed, {name: failing[name] for name in asked.names if name in out}, self.changes.count)
+        else:
+            found = Verdicts(asked.names, {}, self.changes.count)
+        asked.keep(self, found)
+        return found

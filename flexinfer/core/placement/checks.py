@@ -12,9 +12,12 @@ from flexinfer.core.placement.demand import Kind
 from flexinfer.core.placement.quantization import meets
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Reason:
-    """Why a node is out: a code for metrics, a sentence for people, and whether evicting pods cannot help."""
+    """Why a node is out: a code for metrics, a sentence for people, and whether evicting pods cannot help.
+
+    There is one object for each reason, compared by identity.
+    """
 
     code: str
     text: str

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,18 +17,17 @@ from flexinfer.core.fleet import claims
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.fleet.fold import tick
 from flexinfer.core.fleet.view import FleetView
-from flexinfer.core.placement.boards import Asked, Board, Verdicts, verdicts
+from flexinfer.core.placement.boards import Asked, Board, Screen, Verdicts
 from flexinfer.core.placement.demand import Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
-from flexinfer.core.placement.offers import refusal
 from flexinfer.core.placement.ranking import Ranking, rank, verdict
-from flexinfer.core.placement.scoreboards import ScoreBoard, Scores
+from flexinfer.core.placement.scoreboards import ABSENT, ScoreBoard, Scores
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import Speeds, speeds_of
 
 KEPT_DECISIONS = 300
 KEPT_CANDIDATES = 200_000
-KEPT_BOARDS = 32
+KEPT_SCREENS = 64
 KEPT_SCORE_BOARDS = 64
 MAX_OPEN = 1000
 UNANSWERED_SECONDS = 2.0
@@ -61,7 +61,7 @@ class Desk:
         self.weights = weights
         self.coalesced = 0
         self._reserve_seconds = reserve_seconds
-        self._boards: OrderedDict[Kind, Board] = OrderedDict()
+        self._screens: OrderedDict[tuple[Kind, float], Screen] = OrderedDict()
         self._score_boards: OrderedDict[tuple[Kind, float, str], ScoreBoard] = OrderedDict()
         self._speeds: dict[str, Speeds] = {}
         self._speeds_version = -1
@@ -71,8 +71,8 @@ class Desk:
 
     def filter(self, pod: PodObject, asked: Asked, now: float) -> Verdicts:
         """Who passes. Decided at once when nobody or one does, because prioritize is not asked then."""
-        demand, board = self._begin(pod, now)
-        found = verdicts(board, asked, demand.per_device_mib)
+        demand, screen = self._begin(pod, now)
+        found = screen.verdicts(asked)
         attempt = self._attempt(pod, demand, len(asked.names), found.counts, now)
         earlier = self._open.pop(attempt.pod.uid, None)
         if earlier is not None:
@@ -83,19 +83,18 @@ class Desk:
                 self._open.popitem(last=False)
         else:
             speeds = self._speeds_for(demand)
-            self._decide(attempt, rank(found.passed, board.offers, speeds, self.weights), speeds)
+            self._decide(attempt, rank(found.passed, screen.board.offers, speeds, self.weights), speeds)
         return found
 
     def prioritize(self, pod: PodObject, asked: Asked, now: float) -> Scores:
         """Points lost by each node; the best node is reserved for the pod."""
-        demand, board = self._begin(pod, now)
+        demand, screen = self._begin(pod, now)
         speeds = self._speeds_for(demand)
-        scores = self._score_board(demand, board, speeds).scores(asked) or self._plain(demand, board, speeds, asked)
+        scores = self._score_board(demand, screen, speeds).scores(asked) or self._plain(screen, speeds, asked)
         attempt = self._open.pop(pod.metadata.uid, None)
         if attempt is None or attempt.demand != demand:
-            counts = verdicts(board, asked, demand.per_device_mib).counts
-            attempt = self._attempt(pod, demand, len(asked.names), counts, now)
-        self._decide(attempt, scores.ranking, speeds)
+            attempt = self._attempt(pod, demand, len(asked.names), screen.verdicts(asked).counts, now)
+        self._decide(attempt, scores.passing(), speeds)
         return scores
 
     def preempt(self, pod: PodObject, victims: Mapping[str, AbstractSet[str]], now: float) -> list[str]:
@@ -140,7 +139,7 @@ class Desk:
         every = candidates_of(found.ranking, found.speeds, self.weights, found.attempt.at, count)
         return replace(found.payload, candidates=every)
 
-    def _begin(self, pod: PodObject, now: float) -> tuple[Demand, Board]:
+    def _begin(self, pod: PodObject, now: float) -> tuple[Demand, Screen]:
         tick(self.view, now)
         uid = pod.metadata.uid
         held = self.view.claimed_on.get(uid)
@@ -148,34 +147,35 @@ class Desk:
             # A new attempt: what the last one reserved must not count against it.
             claims.release(self.view, uid)
         demand = demand_of(pod)
-        board = self._boards.get(demand.kind)
-        if board is None:
-            board = self._boards[demand.kind] = Board(self.view, demand.kind)
-            if len(self._boards) > KEPT_BOARDS:
-                dropped, _ = self._boards.popitem(last=False)
-                for key in [key for key in self._score_boards if key[0] == dropped]:
-                    del self._score_boards[key]
-        self._boards.move_to_end(demand.kind)
-        board.refresh(now)
-        return demand, board
+        key = (demand.kind, demand.per_device_mib)
+        screen = self._screens.get(key)
+        if screen is None:
+            board = next((one.board for one in self._screens.values() if one.board.kind == demand.kind), None)
+            screen = self._screens[key] = Screen(board or Board(self.view, demand.kind), demand.per_device_mib)
+            _shrink(self._screens, KEPT_SCREENS)
+        self._screens.move_to_end(key)
+        screen.board.refresh(now)
+        return demand, screen
 
-    def _score_board(self, demand: Demand, board: Board, speeds: Speeds) -> ScoreBoard:
+    def _score_board(self, demand: Demand, screen: Screen, speeds: Speeds) -> ScoreBoard:
         key = (demand.kind, demand.per_device_mib, demand.workload)
         found = self._score_boards.get(key)
-        if found is None or found.speeds is not speeds:
-            found = self._score_boards[key] = ScoreBoard(board, demand.per_device_mib, speeds, self.weights)
-            if len(self._score_boards) > KEPT_SCORE_BOARDS:
-                self._score_boards.popitem(last=False)
+        if found is None or found.speeds is not speeds or found.screen is not screen:
+            found = self._score_boards[key] = ScoreBoard(screen, speeds, self.weights)
+            _shrink(self._score_boards, KEPT_SCORE_BOARDS)
         self._score_boards.move_to_end(key)
         return found
 
-    def _plain(self, demand: Demand, board: Board, speeds: Speeds, asked: Asked) -> Scores:
+    def _plain(self, screen: Screen, speeds: Speeds, asked: Asked) -> Scores:
         """Scores normalised over exactly the nodes that pass; the others get 0."""
-        need = demand.per_device_mib
-        passing = [name for name in asked.names if refusal(board.offers.get(name) or board.renew(name), need) is None]
-        ranking = rank(passing, board.offers, speeds, self.weights)
+        passing = screen.verdicts(asked).passed
+        offers = screen.board.offers
+        ranking = rank(passing, offers, speeds, self.weights)
         lost = dict(zip(passing, ranking.losses, strict=True))
-        return Scores(asked, ranking, [lost.get(name, MAX_SCORE) for name in asked.names])
+        sums = dict(zip(passing, ranking.sums, strict=True))
+        losses = [lost.get(name, MAX_SCORE) for name in asked.names]
+        ranking = Ranking(asked.names, offers, ranking.scale, [sums.get(n, ABSENT) for n in asked.names], losses)
+        return Scores(asked, ranking, losses)
 
     def _attempt(
         self, pod: PodObject, demand: Demand, considered: int, counts: Mapping[str, int], now: float
@@ -189,7 +189,7 @@ class Desk:
         names = ranking.names
         offers = ranking.offers
         kept = dict(offers) if len(names) > MAX_CANDIDATES else {name: offers[name] for name in names}
-        ranking = Ranking(names, kept, ranking.scale, ranking.sums.copy(), ranking.losses.copy())
+        ranking = Ranking(names, kept, ranking.scale, ranking.sums, ranking.losses)
         self._put(Pending(attempt, ranking, speeds))
         if names and attempt.pod.uid:
             until = attempt.at + self._reserve_seconds
@@ -236,3 +236,8 @@ class Desk:
                 self._speeds.clear()
             found = self._speeds[demand.workload] = speeds_of(self.view, demand.workload)
         return found
+
+
+def _shrink(kept: OrderedDict[Any, Any], limit: int) -> None:
+    while len(kept) > limit:
+        kept.popitem(last=False)

@@ -15,8 +15,8 @@ from flexinfer.core.placement.offers import Offer
 from flexinfer.core.placement.speeds import Speed, Speeds
 
 UNMEASURED = 50.0  # neither helped nor hurt: half of the best
-MILLIONTHS = 1_000_000
-UNIT = 2 * MAX_SCORE * MILLIONTHS  # one point of a sum; the factor makes halves of a tenth of a spread whole numbers
+PARTS = 10_000  # of a point, to which sums are rounded: small enough to matter to nobody, and to divide fast
+UNIT = 2 * MAX_SCORE * PARTS  # one point of a sum; the factor makes halves of a tenth of a spread whole numbers
 MIN_SPREAD = 20 * UNIT  # below it differences are noise and stay small
 MAX_WEIGHT = 1e6
 
@@ -88,8 +88,8 @@ def total(offer: Offer, speed: Speed | None, scale: Scale, weights: Weights) -> 
 
 
 def exact(value: float) -> int:
-    """A sum in UNIT, rounded to millionths."""
-    return round(value * MILLIONTHS) * (UNIT // MILLIONTHS)
+    """A sum in UNIT."""
+    return round(value * PARTS) * (UNIT // PARTS)
 
 
 def division(best: int, worst: int) -> tuple[int, int]:

@@ -120,12 +120,18 @@ def fleet() -> Fleet:
     return Fleet()
 
 
+@pytest.fixture(scope="session")
+def make_fleet() -> type[Fleet]:
+    """For property tests, which need a new fleet for each example."""
+    return Fleet
+
+
 @pytest.fixture
 def asking() -> type[Asking]:
     return Asking
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pod() -> Callable[..., PodObject]:
     def make(name: str = "p", gpus: int | str = 1, resource: str = "nvidia.com/gpu", **annotations: str) -> PodObject:
         keys = {

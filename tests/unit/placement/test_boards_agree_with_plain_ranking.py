@@ -1,0 +1,89 @@
+"""What boards keep between requests equals what the plain form computes from nothing, whatever happens between."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flexinfer.core.fleet import claims
+from flexinfer.core.fleet.claims import PodRef
+from flexinfer.core.fleet.fold import tick
+from flexinfer.core.placement.boards import Asked
+from flexinfer.core.placement.demand import demand_of
+from flexinfer.core.placement.desk import Desk
+from flexinfer.core.placement.offers import offer_of, refusal
+from flexinfer.core.placement.ranking import rank
+from flexinfer.core.placement.scoring import Weights, points
+from flexinfer.core.placement.speeds import speeds_of
+
+NAMES = tuple(f"n{number}" for number in range(8))
+KINDS = (("4090",), ("3090",), ("4090", "4090"), ("7900",), (), ("p40",))
+
+steps = st.one_of(
+    st.tuples(st.just("live"), st.sampled_from(NAMES), st.floats(0, 100), st.floats(0, 1)),
+    st.tuples(st.just("hardware"), st.sampled_from(NAMES), st.sampled_from(KINDS)),
+    st.tuples(st.just("status"), st.sampled_from(NAMES), st.sampled_from(["online", "draining", "offline"])),
+    st.tuples(st.just("result"), st.sampled_from(["4090", "3090", "7900"]), st.floats(1, 100)),
+    st.tuples(st.just("cost"), st.sampled_from(NAMES), st.sampled_from([None, 0.0, 1.0, 3.5])),
+    st.tuples(st.just("claim"), st.sampled_from(NAMES), st.integers(0, 3)),
+    st.tuples(st.just("wait"), st.floats(0.1, 30)),
+    st.tuples(st.just("ask"), st.integers(0, 3), st.sampled_from([NAMES, NAMES[::-1]]), st.sampled_from([1, 5, 8])),
+)
+
+
+def apply(fleet, pod, step) -> None:
+    match step:
+        case "live", name, util, free:
+            if name in fleet.view.nodes and fleet.view.nodes[name].hardware:
+                fleet.live(name, util, free)
+        case "hardware", name, kinds:
+            fleet.node(name, *kinds, silent=True)
+        case "status", name, state:
+            fleet.status(name, state)
+        case "result", kind, speed:
+            fleet.result("w", kind, speed)
+        case "cost", name, cost:
+            fleet.view.node(name).cost = cost
+            fleet.view.touch(name)
+        case "claim", name, number:
+            demand = demand_of(pod(f"other-{number}"))
+            claims.reserve(fleet.view, name, PodRef(f"other-{number}"), demand.ask, fleet.now + 5)
+        case "wait", seconds:
+            fleet.now += seconds
+
+
+def plainly(view, demand, names, now):
+    """(passed, scores) without any board."""
+    tick(view, now)
+    offers = {name: offer_of(view.node(name), demand.kind, now) for name in names}
+    passed = [name for name in names if refusal(offers[name], demand.per_device_mib) is None]
+    ranking = rank(passed, offers, speeds_of(view, demand.workload), Weights())
+    return passed, {name: points(loss) for name, loss in zip(passed, ranking.losses, strict=True)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(steps, max_size=40))
+def test_boards_equal_the_plain_form_after_any_history(make_fleet, pod, history):
+    fleet = make_fleet()
+    pods = [pod("a", key="w"), pod("b", key="w", vram="9000"), pod("c", gpus=2), pod("d", gpus=0, key="w")]
+    desk = Desk(fleet.view, Weights())
+    lists: dict[tuple[str, ...], Asked] = {}  # the same object for the same list, as the wire keeps them
+    for step in history:
+        if step[0] != "ask":
+            apply(fleet, pod, step)
+            continue
+        _, number, order, count = step
+        asker = pods[number]
+        demand = demand_of(asker)
+        # A pod gives up its earlier reservation, so the plain form must not see it either.
+        claims.release(fleet.view, asker.metadata.uid)
+        names = order[:count]
+        asked = lists.setdefault(names, Asked(list(names)))
+        passed, expected = plainly(fleet.view, demand, list(names), fleet.now)
+
+        verdicts = desk.filter(asker, asked, fleet.now)
+        claims.release(fleet.view, asker.metadata.uid)
+        scores = desk.prioritize(asker, asked, fleet.now)
+
+        assert list(verdicts.passed) == passed
+        assert set(verdicts.failed) == set(names) - set(passed)
+        given_points = {name: points(loss) for name, loss in zip(names, scores.losses, strict=True)}
+        assert given_points == {name: expected.get(name, 0) for name in names}
