@@ -102,17 +102,15 @@ class Server:
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.embedded.port
 
-    @property
-    def token(self) -> str:
-        return self.embedded.token
-
-    def kubeconfig(self, port: int | None = None) -> Path:
-        """A kubeconfig, for another port if one is given."""
-        path = self.embedded.write_kubeconfig(self.folder / f"kubeconfig-{port}")
-        if port is not None:
-            config = yaml.safe_load(path.read_text())
-            config["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
-            path.write_text(yaml.safe_dump(config))
+    def kubeconfig(self, port: int | None = None, token: str | None = None) -> Path:
+        """A kubeconfig, for another port or with another token if one is given."""
+        config = self.embedded.kubeconfig()
+        host, own = self.address
+        config["clusters"] = [{"name": "flexinfer", "cluster": {"server": f"http://{host}:{port or own}"}}]
+        if token is not None:
+            config["users"] = [{"name": "flexinfer", "user": {"token": token}}]
+        path = self.folder / f"kubeconfig-{port}-{token}"
+        path.write_text(yaml.safe_dump(config))
         return path
 
     def forget_history(self) -> None:

@@ -5,7 +5,6 @@ import time
 import pytest
 
 from flexinfer.adapters.kube.client import KubeClient
-from flexinfer.adapters.kube.credentials import Access
 from flexinfer.contracts.kubernetes import CONFIGMAPS, DEPLOYMENTS, LEASES, NODES, PODS
 from flexinfer.ports import Conflict, Expired, Forbidden, Invalid, KubeUnavailable, NotFound
 
@@ -166,9 +165,7 @@ async def test_a_name_cannot_reach_another_path(api):
 
 
 async def test_a_wrong_token_is_forbidden(server):
-    from flexinfer.adapters.kube.credentials import StaticToken  # noqa: PLC0415 - only here
-
-    client = KubeClient(Access("http://{}:{}".format(*server.address), StaticToken("Bearer wrong")))
+    client = await KubeClient.connect(server.kubeconfig(token="wrong"))
     with pytest.raises(Forbidden) as refused:
         await client.list(LEASES, NS)
     await client.aclose()
