@@ -34,6 +34,8 @@ QUICK_WAIT = 0.5
 OLDEST_SERVER = (2, 11)  # the first with a time to live per message
 LONGEST_WAIT = 8.0  # catch-up after any outage is promised within 10 s
 SOFT_BUFFER = 4 << 20
+FLUSH_SECONDS = 0.1
+FLUSH_STEP = 0.001
 HARD_BUFFER = 16 << 20
 
 
@@ -59,6 +61,7 @@ class Session:
         self.client = client
         self._replies = replies
         self._slow: dict[Any, Callable[[], None]] = {}
+        self._stuck = False
 
     @property
     def alive(self) -> bool:
@@ -66,11 +69,17 @@ class Session:
         return bool(self.client.is_connected)
 
     async def congested(self) -> bool:
-        """Whether the bus takes messages slower than we make them."""
+        """Whether the bus has stopped taking messages. Waits at most FLUSH_SECONDS, once, to find out."""
         if self.client.pending_data_size < SOFT_BUFFER:
+            self._stuck = False
             return False
-        await asyncio.sleep(0)  # lets the library's flusher run in a burst that never yields
-        return bool(self.client.pending_data_size >= SOFT_BUFFER)
+        steps = 0 if self._stuck else int(FLUSH_SECONDS / FLUSH_STEP)
+        for _ in range(steps):  # a burst that never yields starves the library's flusher
+            await asyncio.sleep(FLUSH_STEP)
+            if self.client.pending_data_size < SOFT_BUFFER:
+                return False
+        self._stuck = True
+        return True
 
     async def send(self, subject: str, payload: bytes, headers: dict[str, str] | None = None, reply: str = "") -> None:
         """Fire and forget. Raises BusUnavailable."""
@@ -80,7 +89,7 @@ class Session:
             raise BusUnavailable(f"cannot send to {subject}: {err}") from err
 
     async def send_expecting(
-        self, subject: str, payload: bytes, headers: dict[str, str], tell: Callable[[Answer], None]
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, tell: Callable[[Answer], None]
     ) -> None:
         """Send and return; ``tell`` gets the answer or the reason why none came."""
         reply = self._replies.expect(subject, tell, REQUEST_SECONDS)

@@ -26,12 +26,15 @@ def state_subject(bucket: Bucket, key: str) -> str:
     return f"$KV.{bucket_name(bucket)}.{key}"
 
 
-def state_message(parcel: Parcel) -> tuple[bytes, dict[str, str]]:
-    """Payload and headers that write or retract the parcel's key."""
+def state_message(parcel: Parcel) -> tuple[bytes, dict[str, str] | None]:
+    """Payload and headers that write or retract the parcel's key.
+
+    No message id: writing a value twice changes nothing, and the server would keep 120 s of ids per bucket.
+    """
     if parcel.retract:
         # The marker has a limited life, or a cluster that makes and removes models would fill the bucket.
-        return b"", {"Nats-Msg-Id": parcel.event.id, "KV-Operation": "DEL", "Nats-TTL": f"{MARKER_SECONDS}s"}
-    return parcel.raw, {"Nats-Msg-Id": parcel.event.id}
+        return b"", {"KV-Operation": "DEL", "Nats-TTL": f"{MARKER_SECONDS}s"}
+    return parcel.raw, None
 
 
 def live_headers(parcel: Parcel) -> dict[str, str] | None:
