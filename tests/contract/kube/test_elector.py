@@ -12,7 +12,7 @@ from flexinfer.ports import KubeUnavailable
 from flexinfer.runtime.clock import SystemClock
 
 NS = "default"
-TIMES = LeaseTimes(duration=1.0, renew_deadline=0.6, retry=0.1)
+TIMES = LeaseTimes(duration=2.0, renew_deadline=1.2, retry=0.15)
 
 
 class Work:
@@ -92,7 +92,7 @@ async def test_the_lease_is_kept_while_the_work_runs(api, direct, tasks):
     two = tasks.once("two", elector(direct, "two").run(other))
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(other.began.wait(), TIMES.duration * 2)
+        await asyncio.wait_for(other.began.wait(), TIMES.duration * 1.2)
 
     assert work.began.is_set()
     await end(one)
