@@ -79,6 +79,7 @@ async def run(settings: AgentSettings) -> int:
         stop = stop_signals()
         _start(parts, teller, projector)
         await stop.wait()
+        await parts.tasks.close()
         await teller.status("offline", "the agent was stopped")
     return 0
 

@@ -123,7 +123,7 @@ def _place(readings: Sequence[Reading], evidence: Evidence) -> list[Reading]:
         for reading in readings
     ]
     if any(reading.pci for reading in placed):
-        return placed
+        return [_physical(reading, evidence.gpus) for reading in placed]
     nodes = [node for node in evidence.kfd if node.pci]
     bus = sorted(gpu.address for gpu in evidence.gpus if gpu.vendor == "AMD" and fault_of(gpu) is None)
     if len(nodes) == len(placed):
@@ -131,6 +131,15 @@ def _place(readings: Sequence[Reading], evidence: Evidence) -> list[Reading]:
     if len(bus) == len(placed):
         return [replace(reading, pci=address) for reading, address in zip(placed, bus, strict=True)]
     return placed
+
+
+def _physical(reading: Reading, gpus: Sequence[PciGpu]) -> Reading:
+    """Partitions are told as functions .1 to .7 of a device that has only .0 on the bus."""
+    known = {gpu.address for gpu in gpus}
+    if reading.pci is None or reading.pci in known:
+        return reading
+    first = f"{reading.pci[:-1]}0"
+    return replace(reading, pci=first) if first in known else reading
 
 
 def _unit(reading: Reading, source: str, evidence: Evidence, place: _Place) -> Unit:

@@ -5,7 +5,7 @@ architecture and the largest memory may come from different units; one vendor sp
 absent, never zero.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from flexinfer.contracts.events import Cpu, Device, Health, Vendor
@@ -153,15 +153,17 @@ def _node_health(found: Findings | None, counted: Sequence[Unit]) -> Health:
     if found.fault:
         state = found.fault.state
     elif not counted and any(unit.fault for unit in found.units):
-        state = _worst(unit.fault for unit in found.units if unit.fault)
+        state = _worst({unit.fault.state for unit in found.units if unit.fault})
     elif lost or warned:
         state = "degraded"
     return Health(state=state, reasons=tuple(dict.fromkeys(reasons))[:32])
 
 
-def _worst(faults: Iterable[Fault]) -> str:
-    states = {fault.state for fault in faults}
-    return next(state for state in ("timeout", "driver-error", "degraded", "passthrough") if state in states)
+def _worst(states: Collection[str]) -> str:
+    """State of a node with nothing left to give; "degraded" is for nodes that have."""
+    if "timeout" in states:
+        return "timeout"
+    return "driver-error" if states != {"passthrough"} else "passthrough"
 
 
 def _problems(findings: Iterable[Findings]) -> Iterable[str]:

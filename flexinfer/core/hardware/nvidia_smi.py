@@ -130,10 +130,10 @@ def failure_of(text: str, code: int) -> tuple[str, str]:
 
 def reading_of(row: dict[str, str]) -> Reading:
     """One row as a reading; what is no number is unknown."""
-    total = count(row.get("memory.total"))
+    total = count(row.get("memory.total")) or None
     return Reading(
         index=integer(row.get("index")) or 0,
-        uuid=words(row.get("uuid")),
+        uuid=_uuid(row.get("uuid")),
         name=words(row.get("name")),
         pci=address_of(row.get("pci.bus_id")),
         capability=row.get("compute_cap"),
@@ -151,6 +151,12 @@ def reading_of(row: dict[str, str]) -> Reading:
             power_watts=watts(row.get("power.draw")),
         ),
     )
+
+
+def _uuid(text: str | None) -> str | None:
+    """A UUID as the driver writes them; anything else would not be unique."""
+    found = words(text)
+    return found if found and re.fullmatch(r"(?:GPU|MIG)-[0-9A-Za-z/-]{4,100}", found) else None
 
 
 def _memory_note(text: str, total: int | None) -> MemoryNote:

@@ -125,7 +125,7 @@ def moved(told: Figures, now: Figures, age: float) -> bool:
 def _differs(old: float | None, new: float | None, least: float) -> bool:
     if old is None or new is None:
         return old is not new
-    return abs(old - new) >= least
+    return abs(old - new) >= least - 1e-9
 
 
 def changes(

@@ -74,8 +74,10 @@ def integer(value: object, base: int = 10) -> int | None:
 
 
 def words(value: object, limit: int = 120) -> str | None:
-    """Printable text on one line, or None if there is none, or it says that there is none."""
+    """Printable text on one line, or None if there is none, or it says that there is none: ``N/A``, ``[...]``."""
     if not isinstance(value, str):
         return None
     cleaned = " ".join(_CONTROL.sub(" ", value).split())[:limit].strip()
-    return None if cleaned.strip("[]").lower() in {"", "n/a", "none", "unknown", "not supported"} else cleaned
+    if cleaned.startswith("[") and cleaned.endswith("]"):
+        return None
+    return None if cleaned.lower() in {"", "n/a", "none", "unknown", "not supported", "err!"} else cleaned

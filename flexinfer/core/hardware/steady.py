@@ -58,7 +58,9 @@ class Steady:
                 warning = f"not seen by {times} of {KEEP_PROBES} probes"
                 kept.append(replace(unit, live=NO_FIGURES, pool_free_mib=None, warnings=(warning,)))
         self._missing = missing
-        return replace(found, units=(*found.units, *kept)) if kept else found
+        kept_at = {unit.pci for unit in kept if unit.pci}
+        listed_units = [unit for unit in found.units if not (_only_unlisted(unit) and unit.pci in kept_at)]
+        return replace(found, units=(*listed_units, *kept)) if kept else found
 
 
 def _given_away(found: Findings) -> bool:

@@ -11,13 +11,16 @@ JUMP_SHARE = 0.1
 JUMP_KV = 0.1
 
 
-def hardware_event(node: str, inventory: Inventory, labels: Mapping[str, str], version: str) -> NodeHardware:
+def hardware_event(
+    node: str, inventory: Inventory, labels: Mapping[str, str], version: str, *, virtual: bool = False
+) -> NodeHardware:
     """All that is known of the node's hardware."""
     return NodeHardware(
         node=node,
         devices=inventory.devices,
         cpu=inventory.cpu,
         labels=dict(labels),
+        virtual=virtual,
         agent_version=version,
         health=inventory.health,
     )

@@ -13,13 +13,14 @@ from flexinfer.core.hardware.telling import hardware_event, kv_ratio
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """Who the agent is: node, label prefix, version, and its two periods in seconds."""
+    """Who the agent is: node, label prefix, version, its two periods in seconds; ``virtual`` if declared, not real."""
 
     node: str
     prefix: str
     version: str
     interval: float
     telemetry_interval: float
+    virtual: bool = False
 
 
 @dataclass(slots=True)
@@ -50,7 +51,9 @@ class Board:
         ordered = [self.findings[vendor] for vendor in VENDORS if vendor in self.findings]
         self.inventory = take(ordered, self.cpu)
         self.labels = labels_of(self.inventory, self.station.prefix)
-        told = hardware_event(self.station.node, self.inventory, self.labels, self.station.version)
+        told = hardware_event(
+            self.station.node, self.inventory, self.labels, self.station.version, virtual=self.station.virtual
+        )
         if told == self.hardware:
             return False
         self.hardware = told

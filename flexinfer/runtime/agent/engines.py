@@ -52,7 +52,7 @@ class EngineWatch:
         if pods is None:
             self._board.engines = None
             return
-        for gone in set(self._seen) - set(pods):
+        for gone in set(self._seen) - {pod.uid for pod in pods.values()}:
             del self._seen[gone]
         gate = asyncio.Semaphore(AT_ONCE)
         found = await asyncio.gather(*(self._gated(gate, pod) for pod in pods.values()))

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from flexinfer.contracts.envelope import EventMint
-from flexinfer.contracts.events import EventData, NodeState, NodeStatus
+from flexinfer.contracts.events import EventData, NodeState, NodeStatus, NodeTelemetry
 from flexinfer.core.hardware.machine import Memory
 from flexinfer.core.hardware.telling import jumped, telemetry_event
-from flexinfer.ports import Bus, Clock
+from flexinfer.ports import Clock, Publisher
 from flexinfer.runtime.agent.board import Board
 from flexinfer.runtime.agent.gauges import Gauges
 from flexinfer.telemetry import metrics
@@ -24,13 +24,14 @@ _PUBLISHED = metrics.counter("flexinfer_agent_events_total", "Events handed to t
 class Teller:
     """Publishes one node's events. Without a bus (dry run) it only keeps the board current."""
 
-    def __init__(self, board: Board, mint: EventMint, bus: Bus | None, clock: Clock) -> None:
+    def __init__(self, board: Board, mint: EventMint, bus: Publisher | None, clock: Clock) -> None:
         self._board = board
         self._mint = mint
         self._bus = bus
         self._clock = clock
         self._state: tuple[NodeState, str] | None = None
         self._gauges = Gauges(board.station.node)
+        self._due = 0.0
 
     async def tell(self, data: EventData) -> None:
         """One event; never blocks on a bus that is away."""
@@ -53,28 +54,35 @@ class Teller:
 
     async def telemetry(self, busy: Callable[[], float | None], memory: Callable[[], Memory]) -> None:
         """Until cancelled. ``busy`` gives the processors' utilisation since its last call."""
-        period = self._board.station.telemetry_interval
-        tick = max(SMALLEST_TICK, period / TICKS_PER_PERIOD)
-        due = 0.0
+        tick = max(SMALLEST_TICK, self._board.station.telemetry_interval / TICKS_PER_PERIOD)
         busy()
         while True:
             await asyncio.sleep(tick)
-            now = telemetry_event(
-                self._board.station.node,
-                period,
-                self._board.units,
-                cpu_util=busy(),
-                memory_free_mib=memory().available_mib,
-                engines=self._board.engines,
-                errors=tuple(self._board.errors.values()),
-            )
-            at = self._clock.monotonic()
-            if at < due and not jumped(self._board.telemetry, now):
-                continue
-            self._board.telemetry = now
-            self._gauges.show(self._board.units, self._board.counted)
-            due = at + period - tick / 2
-            await self.tell(now)
+            await self.offer(self.reading(busy(), memory()))
+
+    def reading(self, cpu_util: float | None, memory: Memory) -> NodeTelemetry:
+        """The figures of this moment."""
+        station = self._board.station
+        return telemetry_event(
+            station.node,
+            station.telemetry_interval,
+            self._board.units,
+            cpu_util=cpu_util,
+            memory_free_mib=memory.available_mib,
+            engines=self._board.engines,
+            errors=tuple(self._board.errors.values()),
+        )
+
+    async def offer(self, now: NodeTelemetry) -> None:
+        """Tell it if the period is over or a figure jumped."""
+        at = self._clock.monotonic()
+        if at < self._due and not jumped(self._board.telemetry, now):
+            return
+        self._board.telemetry = now
+        self._gauges.show(self._board.units, self._board.counted)
+        period = self._board.station.telemetry_interval
+        self._due = at + period - min(period, SMALLEST_TICK) / 2  # ticks are late by a little, never early
+        await self.tell(now)
 
     async def status(self, state: NodeState, reason: str = "") -> None:
         """Say it if it is new."""

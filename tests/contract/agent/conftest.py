@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,12 +25,20 @@ from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.tasks import Supervisor
 
 CASES = Path(__file__).resolve().parents[2] / "captures" / "gpu"
-_spec = importlib.util.spec_from_file_location("flexinfer_gpu_player", CASES / "player.py")
-assert _spec is not None
-assert _spec.loader is not None
-player = importlib.util.module_from_spec(_spec)
-sys.modules["flexinfer_gpu_player"] = player
-_spec.loader.exec_module(player)
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    """A module of the tests, which are no packages."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+player: Any = _load("flexinfer_gpu_player", CASES / "player.py")
 
 
 class CaseTools:
@@ -233,3 +241,22 @@ def replay_of() -> type[Replay]:
 def differences_of() -> Any:
     """Compares a document with a case's right answer."""
     return differences
+
+
+@pytest.fixture(scope="session")
+def machines() -> Any:
+    """Builders of made-up machines."""
+    return _load("flexinfer_machines", Path(__file__).with_name("machines.py"))
+
+
+@pytest.fixture
+def describe(machines: Any) -> Any:
+    """The document of a made-up machine, labels without their prefix."""
+
+    async def run(**inputs: Any) -> dict[str, Any]:
+        found = await Replay(machines.case(**inputs)).document()
+        for name in ("labels", "annotations"):
+            found[name] = {key.removeprefix("flexinfer.ai/"): value for key, value in found[name].items()}
+        return found
+
+    return run
