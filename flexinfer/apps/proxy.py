@@ -1,21 +1,32 @@
 """``flexinfer-proxy``: one OpenAI-compatible URL for every model of this cluster."""
 
+import asyncio
 import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
+from flexinfer import __version__
 from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.adapters.web.proxy import gathering
+from flexinfer.adapters.web.proxy.access import AccessLog
 from flexinfer.adapters.web.proxy.connections import Connections
+from flexinfer.adapters.web.proxy.keys import ApiKeys
 from flexinfer.adapters.web.proxy.limits import ServerLimits, UpstreamLimits
 from flexinfer.adapters.web.proxy.listener import Listener, raise_file_limit
 from flexinfer.adapters.web.proxy.service import ProxyService
 from flexinfer.adapters.web.proxy.signals import Signals
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
+from flexinfer.adapters.web.proxy.workers import Workers, hold_port, parent_gone
 from flexinfer.adapters.web.serve import listen
+from flexinfer.config.common import env_name
 from flexinfer.config.proxy import ProxySettings
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.core.routing.directory import Directory
 from flexinfer.ports import Bus
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import boot_id, host_name, stop_signals
+from flexinfer.runtime.journal import VERSION, Header, Journal
+from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
 from flexinfer.runtime.tasks import Supervisor
 
@@ -28,23 +39,54 @@ class Proxy:
     """One proxy over a bus; several can live in one process."""
 
     def __init__(self, settings: ProxySettings, bus: Bus) -> None:
+        """Raises OSError or ValueError if the API keys or the journal cannot be opened."""
         self._settings = settings
-        self._bus = bus
         self._clock = SystemClock()
         self._tasks = Supervisor("proxy")
+        self.port = 0
+        name = settings.instance or host_name()
+        self._keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
+        self._journal = self._open_journal(name)
+        self._sibling_server: asyncio.Server | None = None
         self.directory = Directory()
         self.connections = Connections(upstream_limits(settings))
-        mint = EventMint.start("proxy", settings.instance or host_name(), boot_id(), self._clock.now, settings.cluster)
-        self.signals = Signals(bus, mint, self._clock, self.directory, self.url)
+        mint = EventMint.start("proxy", name, boot_id(), self._clock.now, settings.cluster)
+        record = self._journal.write if self._journal else None
+        self.signals = Signals(bus, mint, self._clock, self.directory, self.url, record)
         self.room = WaitingRoom(self._clock, settings.queue_limit, settings.queue_timeout, self.signals.changed)
         self.readiness = Readiness()
         self.readiness.require("routing table", self._table)
         self.readiness.degraded = self._degraded
-        self._service = ProxyService(self.directory, self.connections, self.room, self._clock, self.readiness.report)
-        self.listener = Listener(
-            self._service.handle, self._tasks, ServerLimits(body_bytes=settings.max_body), self._service.refused
+        self._service = ProxyService(
+            self.directory,
+            self.connections,
+            self.room,
+            self._clock,
+            self.readiness.report,
+            access=AccessLog(name, settings.access_log_rate, self.signals.publish_soon),
+            keys=self._keys,
+            expose=self._of_all_workers if settings.worker_folder else None,
         )
-        self.port = 0
+        limits = ServerLimits(body_bytes=settings.max_body)
+        self.listener = Listener(self._service.handle, self._tasks, limits, self._service.refused)
+
+    def _open_journal(self, name: str) -> Journal | None:
+        settings = self._settings
+        if not settings.record:
+            return None
+        shown = settings.model_dump(mode="json", exclude={"nats_credentials", "api_keys_file"})
+        header = Header(
+            tape="flexinfer", version=VERSION, component="proxy", instance=name, release=__version__,
+            started=self._clock.now(), settings=shown,
+        )  # fmt: skip
+        return Journal.open(settings.record, header)
+
+    async def _of_all_workers(self, own: Callable[[], bytes]) -> bytes:
+        settings = self._settings
+        if settings.worker_folder is None:
+            return own()
+        others = await gathering.siblings(settings.worker_folder, settings.worker_index, settings.workers)
+        return gathering.merge([own(), *others])
 
     def _table(self) -> str | None:
         return None if self.directory.warm else "no snapshot from the bus yet"
@@ -59,11 +101,18 @@ class Proxy:
 
     async def start(self) -> "Proxy":
         """Listen. Raises adapters.web.serve.PortBusy."""
-        sock = listen(self._settings.host, self._settings.port)
+        settings = self._settings
+        sock = listen(settings.host, settings.port, reuse_port=settings.worker_folder is not None)
         self.port = int(sock.getsockname()[1])
         await self.listener.start(sock)
         self.signals.start(self._tasks, self.room, self._service.moved)
         self._tasks.once("engine time limits", self.connections.sweep())
+        if self._keys:
+            self._tasks.forever("API keys", self._keys.watch)
+        if settings.worker_folder:
+            self._sibling_server = await gathering.tell_siblings(
+                settings.worker_folder, settings.worker_index, self._service.own_metrics
+            )
         return self
 
     async def stop(self) -> None:
@@ -72,6 +121,10 @@ class Proxy:
         await self.listener.drain(self._settings.drain_timeout, _ACCEPT_WHILE_DRAINING)
         await self._tasks.close()
         self.connections.close()
+        if self._sibling_server:
+            self._sibling_server.close()
+        if self._journal:
+            self._journal.close()
 
 
 def upstream_limits(settings: ProxySettings) -> UpstreamLimits:
@@ -85,6 +138,10 @@ def upstream_limits(settings: ProxySettings) -> UpstreamLimits:
 
 async def run(settings: ProxySettings) -> int:
     """Serve until SIGTERM; the exit code."""
+    if not settings.nats_url:
+        return fail("flexinfer-proxy: name the bus with --nats-url or NATS_URL", 2)
+    if settings.workers > 1 and settings.worker_folder is None:
+        return await run_workers(settings)
     raise_file_limit()
     bus = await NatsBus.start(
         settings.nats_url,
@@ -95,12 +152,56 @@ async def run(settings: ProxySettings) -> int:
         clock=SystemClock(),
     )
     stop = stop_signals()
+    tasks = Supervisor("process")
     try:
         proxy = await Proxy(settings, bus).start()
         log.info("proxy listens on port %d", proxy.port)
+        if settings.worker_folder:
+            tasks.once("parent", _stop_with_parent(stop))
         await stop.wait()
         log.info("proxy drains")
         await proxy.stop()
+    except ValueError as err:
+        return fail(f"flexinfer-proxy: {err}", 2)
     finally:
+        await tasks.close()
         await bus.close()
     return 0
+
+
+async def _stop_with_parent(stop: asyncio.Event) -> None:
+    await parent_gone()
+    stop.set()
+
+
+async def run_workers(settings: ProxySettings) -> int:
+    """Hold the port and keep the workers running; the exit code."""
+    stop = stop_signals()
+    sock = hold_port(settings.host, settings.port)
+    port = int(sock.getsockname()[1])
+    name = settings.instance or host_name()
+    url = settings.advertise_url or f"http://{settings.host or host_name()}:{port}"
+    shared = settings.model_copy(update={"port": port, "advertise_url": url})
+    tasks = Supervisor("workers")
+    with tempfile.TemporaryDirectory(prefix="flexinfer-proxy-") as folder:
+        own = [
+            shared.model_copy(
+                update={"worker_folder": Path(folder), "worker_index": index, "instance": f"{name}-{index}"}
+            )
+            for index in range(settings.workers)
+        ]
+        workers = Workers("flexinfer-proxy", [environment(each) for each in own], settings.drain_timeout + 5)
+        workers.start(tasks)
+        log.info("%d workers listen on port %d", settings.workers, port)
+        await stop.wait()
+        await workers.stop()
+        await tasks.close()
+    sock.close()
+    return 0
+
+
+def environment(settings: ProxySettings) -> dict[str, str]:
+    """The settings as environment variables, for another process of the same program."""
+    fields = ProxySettings.model_fields
+    values = settings.model_dump(mode="json")
+    return {env_name(name, fields[name]): str(value) for name, value in values.items() if value is not None}

@@ -44,6 +44,10 @@ class ProxySettings(BusSettings):
     first_byte_timeout: Duration = setting(600.0, "time to an engine's first byte")
     idle_timeout: Duration = setting(300.0, "longest silence inside an answer")
     drain_timeout: Duration = setting(30.0, "time for requests in flight after SIGTERM")
+    access_log_rate: float = setting(10.0, "access log lines (and events) per second at most; 0: none", ge=0)
+    workers: int = setting(1, "processes that share the port, for more than one core", ge=1, le=64)
+    worker_index: int = setting(-1, "set by the parent of a worker", ge=-1)
+    worker_folder: Path | None = setting(None, "set by the parent of a worker: where workers meet")
 
 
 class GlobalProxySettings(BusSettings):

@@ -14,6 +14,7 @@ from flexinfer.core.routing.clusters import Cluster, Clusters, Decision
 from flexinfer.core.routing.refusal import Refusal
 from flexinfer.core.routing.usage import Usage
 from flexinfer.ports import Clock
+from flexinfer.telemetry import metrics
 
 # 404 too: a model list may be a few seconds old, and another cluster may have what this one just lost.
 _TRY_ANOTHER = frozenset({404, 429, 502, 503, 504})
@@ -32,7 +33,7 @@ class GlobalService:
         self._checks = checks
         self._clock = clock
         self._usage = Usage()
-        self.handle = Front(clock, report, self._answer, self._done, self._refresh).handle
+        self.handle = Front(clock, report, self._answer, self._done, self._metrics).handle
 
     def refused(self, why: Refusal) -> None:
         """The listener answered something that was no request."""
@@ -134,10 +135,11 @@ class GlobalService:
             raise Refusal(404, "model_not_found", f"the model '{name}' does not exist", param="model")
         return msgspec.json.encode(row)
 
-    def _refresh(self) -> None:
+    async def _metrics(self) -> bytes:
         for cluster in self._clusters.members.values():
             figures.UP.labels(cluster.name).set(cluster.health.up)
             figures.OUTSTANDING.labels(cluster.name).set(cluster.outstanding)
+        return metrics.expose()
 
 
 def _nobody(model: str, failure: UpstreamFailed | None) -> Refusal:

@@ -21,6 +21,8 @@ FIRST_BYTE = metrics.histogram(
     "flexinfer_proxy_first_byte_seconds", "From the request's head to the engine's first byte.", ("model",),
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )  # fmt: skip
+KEY_FAILURES = metrics.counter("flexinfer_proxy_key_file_failures_total", "Times the API key file was unreadable.")
+LEFT_OUT = metrics.counter("flexinfer_proxy_access_left_out_total", "Requests without a line in the access log.")
 OUTSTANDING = metrics.gauge("flexinfer_proxy_outstanding_requests", "Requests at engines now.", ("model",))
 WAITING = metrics.gauge("flexinfer_proxy_waiting_requests", "Requests waiting for a model to start.", ("model",))
 CLIENTS = metrics.gauge("flexinfer_proxy_client_connections", "Open client connections.")

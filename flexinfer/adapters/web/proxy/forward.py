@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from flexinfer.adapters.web.proxy import figures
 from flexinfer.adapters.web.proxy.connections import Connections
-from flexinfer.adapters.web.proxy.front import Job
+from flexinfer.adapters.web.proxy.front import Job, Size
 from flexinfer.adapters.web.proxy.relay import Counting, Outgoing, relay
 from flexinfer.adapters.web.proxy.request import Header
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
@@ -35,8 +35,6 @@ class Trip:
     asked: int = 0  # replicas that saw the request
     failure: UpstreamFailed | None = None
     patient: bool = True
-    counting: Counting | None = None
-    choice: Choice | None = None
 
 
 class Forwarder:
@@ -72,7 +70,7 @@ class Forwarder:
         """Tells whether the client was answered."""
         replica = choice.replica
         trip.tried.add(replica.key)
-        trip.choice = choice
+        trip.job.endpoint, trip.job.reason = replica.pod, choice.reason
         replica.outstanding += 1
         probe = replica.ejection.began(self._clock.now())
         try:
@@ -128,7 +126,7 @@ class Forwarder:
             (b"x-flexinfer-endpoint", choice.replica.pod.encode()),
             (b"x-flexinfer-reason", reason.encode()),
         ]
-        trip.counting = counting = Counting(trip.usage, stream=b"event-stream" in head.header(b"content-type"))
+        counting = Counting(trip.usage, stream=b"event-stream" in head.header(b"content-type"))
         job.first_byte = self._clock.now()
         try:
             await relay(job.client, job.request, connection, head, extra, counting)
@@ -141,6 +139,7 @@ class Forwarder:
             job.status = 502
             job.client.abort()
         finally:
+            job.size = Size(counting.size, counting.counted)
             self._connections.give_back(choice.replica.url, connection, stream=counting.stream)
 
 

@@ -21,6 +21,14 @@ _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
 
 
 @dataclass(slots=True)
+class Size:
+    """What was relayed of the answer."""
+
+    bytes: int = 0
+    counted: int = 0  # completion tokens
+
+
+@dataclass(slots=True)
 class Job:
     """One request on its way. ``key`` labels it once it is known what it is for; ``status`` 0: not answered."""
 
@@ -38,6 +46,9 @@ class Job:
     key: str = ""
     status: int = 0
     first_byte: float = 0.0  # Unix seconds of the answer's head; 0: none came
+    endpoint: str = ""
+    reason: str = ""
+    size: Size = field(default_factory=Size)
 
     def read_headers(self) -> None:
         """Take what routing needs."""
@@ -95,18 +106,18 @@ class Front:
         report: Report,
         answer: Callable[[Job], Awaitable[None]],
         done: Callable[[Job, Refusal | None], None],
-        refresh: Callable[[], None],
+        expose: Callable[[], Awaitable[bytes]],
     ) -> None:
         self._clock = clock
         self._report = report
         self._answer = answer
         self._done = done
-        self._refresh = refresh
+        self._expose = expose
 
     async def handle(self, request: Request, client: Client) -> None:
         """Answer one request, whatever it is."""
         if request.path in {"/healthz", "/readyz", "/metrics"}:
-            self._answer_ops(request, client)
+            await self._answer_ops(request, client)
             return
         job = Job(request, client, request_id(request.header(b"x-request-id")), self._clock.now())
         refusal: Refusal | None = None
@@ -121,7 +132,7 @@ class Front:
         finally:
             self._done(job, refusal)
 
-    def _answer_ops(self, request: Request, client: Client) -> None:
+    async def _answer_ops(self, request: Request, client: Client) -> None:
         content = request.method != "HEAD"
         if request.path == "/healthz":
             client.respond(200, b"ok\n", [_TEXT], content=content)
@@ -130,8 +141,8 @@ class Front:
             body = msgspec.json.encode({"ready": ready, "checks": lines})
             client.respond(200 if ready else 503, body, [JSON], content=content)
         else:
-            self._refresh()
-            client.respond(200, metrics.expose(), [(b"content-type", metrics.CONTENT_TYPE.encode())], content=content)
+            text = await self._expose()
+            client.respond(200, text, [(b"content-type", metrics.CONTENT_TYPE.encode())], content=content)
 
 
 def request_id(given: str) -> bytes:

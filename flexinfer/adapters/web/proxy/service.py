@@ -1,10 +1,14 @@
 """The proxy: from a client's request to one replica's answer."""
 
+from collections.abc import Awaitable, Callable
+
 from flexinfer.adapters.web.proxy import figures, listing
+from flexinfer.adapters.web.proxy.access import AccessLog
 from flexinfer.adapters.web.proxy.connections import Connections
 from flexinfer.adapters.web.proxy.figures import ModelFigures
 from flexinfer.adapters.web.proxy.forward import Forwarder, Trip
 from flexinfer.adapters.web.proxy.front import Front, Job, Report
+from flexinfer.adapters.web.proxy.keys import ApiKeys
 from flexinfer.adapters.web.proxy.relay import Outgoing
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
 from flexinfer.contracts.events import ModelEndpoint
@@ -13,16 +17,30 @@ from flexinfer.core.routing.directory import Directory
 from flexinfer.core.routing.refusal import Refusal
 from flexinfer.core.routing.table import key_of
 from flexinfer.ports import Clock
+from flexinfer.telemetry import metrics
 
 _OWN = frozenset({b"x-model-id", b"x-flexinfer-background", b"x-flexinfer-endpoint", b"x-flexinfer-reason"})
+_OWN_AND_KEY = _OWN | {b"authorization"}  # with keys of ours, the engine is not shown them
 
 
 class ProxyService:
     """Answers every request of a listener."""
 
-    def __init__(
-        self, directory: Directory, connections: Connections, room: WaitingRoom, clock: Clock, report: Report
+    def __init__(  # noqa: PLR0913 - the parts of a proxy
+        self,
+        directory: Directory,
+        connections: Connections,
+        room: WaitingRoom,
+        clock: Clock,
+        report: Report,
+        *,
+        access: AccessLog | None = None,
+        keys: ApiKeys | None = None,
+        expose: Callable[[Callable[[], bytes]], Awaitable[bytes]] | None = None,
     ) -> None:
+        """``expose`` turns our own metrics into what ``/metrics`` answers; as they are unless given."""
+        self._access = access
+        self._keys = keys
         self._directory = directory
         self._connections = connections
         self._room = room
@@ -30,7 +48,8 @@ class ProxyService:
         self._clock = clock
         self._figures: dict[str, ModelFigures] = {}
         self._started = int(clock.now())
-        self.handle = Front(clock, report, self._answer, self._done, self._refresh).handle
+        self._expose = expose
+        self.handle = Front(clock, report, self._answer, self._done, self._metrics).handle
 
     # --- the table moved -------------------------------------------------------------------------------------
 
@@ -50,18 +69,25 @@ class ProxyService:
     # --- one request -----------------------------------------------------------------------------------------
 
     def _done(self, job: Job, refusal: Refusal | None) -> None:
+        now = self._clock.now()
         if refusal is not None:
             figures.REFUSED.labels(refusal.code).inc()
-        if not job.status:
-            figures.CANCELLED.labels(job.key).inc()
-            return
         figured = self._figures_of(job.key)
-        figured.answered(job.status)
-        figured.duration.observe(max(0.0, self._clock.now() - job.received))
+        if job.status:
+            figured.answered(job.status)
+            figured.duration.observe(max(0.0, now - job.received))
+        else:
+            figures.CANCELLED.labels(job.key).inc()
         if job.first_byte:
             figured.first_byte.observe(max(0.0, job.first_byte - job.received))
+        if job.size.counted:
+            figured.tokens.inc(job.size.counted)
+        if self._access:
+            self._access.note(job, refusal, now)
 
     async def _answer(self, job: Job) -> None:
+        if self._keys:
+            self._keys.check(job.request.header(b"authorization"))
         name = job.models_path
         if name is not None:
             self._answer_models(job, name)
@@ -69,17 +95,14 @@ class ProxyService:
         body = await job.request.body()
         spec, body = self._route(job, body)
         job.key = key_of(spec)
-        plain = job.request.old
-        out = Outgoing(job.request, job.target.path, body, request_id=job.id, dropped=_OWN, plain=plain)
+        dropped = _OWN_AND_KEY if self._keys else _OWN
+        out = Outgoing(job.request, job.target.path, body, request_id=job.id, dropped=dropped, plain=job.request.old)
         usage = self._directory.used(job.key)
-        trip = Trip(job, out, usage, self._affinity(spec, job, body))
         usage.begin(job.received, background=job.background)
         try:
-            await self._forwarder.forward(trip, spec)
+            await self._forwarder.forward(Trip(job, out, usage, self._affinity(spec, job, body)), spec)
         finally:
             usage.end(self._clock.now(), background=job.background)
-            if trip.counting:
-                self._figures_of(job.key).tokens.inc(trip.counting.counted)
 
     def _route(self, job: Job, body: bytes) -> tuple[ModelEndpoint, bytes]:
         """Which model is asked for, and the body as its engine wants it. Raises Refusal."""
@@ -112,14 +135,18 @@ class ProxyService:
             else listing.model_list(self._directory, self._started)
         )
 
-    def _refresh(self) -> None:
-        """Gauges are read from the state they describe when somebody looks."""
+    async def _metrics(self) -> bytes:
+        return await self._expose(self.own_metrics) if self._expose else self.own_metrics()
+
+    def own_metrics(self) -> bytes:
+        """The text of this process; gauges are read from the state they describe when somebody looks."""
         for key in self._directory.table.routes:
             usage = self._directory.usage.get(key)
             demand = self._room.demands.get(key)
             figures.OUTSTANDING.labels(key).set(usage.outstanding if usage else 0)
             figures.WAITING.labels(key).set(len(demand.since) if demand else 0)
         figures.ENGINES.set(self._connections.open)
+        return metrics.expose()
 
     def _figures_of(self, key: str) -> ModelFigures:
         found = self._figures.get(key)

@@ -19,7 +19,18 @@ REPORT_PERIOD = 2.0
 class Signals:
     """Publishing never waits for a bus that is away (ports.Bus), so requests never do."""
 
-    def __init__(self, bus: Bus, mint: EventMint, clock: Clock, directory: Directory, url: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        mint: EventMint,
+        clock: Clock,
+        directory: Directory,
+        url: Callable[[], str],
+        record: Callable[[float, BusFact], None] | None = None,
+    ) -> None:
+        """``record`` journals each fact with the clock reading it was folded at."""
+        self._record = record
+        self._tasks: Tasks | None = None
         self._bus = bus
         self._mint = mint
         self._clock = clock
@@ -47,9 +58,12 @@ class Signals:
 
         directory, clock = self._directory, self._clock
         directory.name = self.proxy
+        self._tasks = tasks
 
         def fold(fact: BusFact) -> None:
             now = clock.now()
+            if self._record:
+                self._record(now, fact)
             moved(directory.replace(fact.events, now) if isinstance(fact, Snapshot) else directory.fold(fact, now))
 
         async def follow() -> None:
@@ -58,6 +72,11 @@ class Signals:
         tasks.once("follow endpoints", follow())
         tasks.forever("demand events", lambda: self._tell_demand(room))
         tasks.forever("load events", lambda: self._report(moved))
+
+    def publish_soon(self, data: EventData) -> None:
+        """Publish without waiting."""
+        if self._tasks:
+            self._tasks.once("access event", self._publish(data))
 
     async def _publish(self, data: EventData) -> None:
         await self._bus.publish(self._mint.mint(data))
