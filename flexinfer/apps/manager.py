@@ -1,9 +1,11 @@
 """``flexinfer-manager``: Model and ModelDeployment objects become benchmarked, placed, running engines."""
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
+from flexinfer import __version__
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.credentials import KubeconfigError
@@ -14,6 +16,7 @@ from flexinfer.adapters.web.ops import ops_app
 from flexinfer.adapters.web.serve import WebServer, listen
 from flexinfer.config.manager import ManagerSettings
 from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import PlacementDecided
 from flexinfer.contracts.kubernetes import (
     CONFIGMAPS,
     DEPLOYMENTS,
@@ -26,14 +29,19 @@ from flexinfer.contracts.kubernetes import (
     Resource,
 )
 from flexinfer.contracts.labels import BENCHMARK_APP_LABEL, FIELD_MANAGER
+from flexinfer.core.fleet.fold import STATE_TYPES
+from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.lifecycle.fold_results import CLAIM_APP_LABEL
 from flexinfer.core.lifecycle.manifests import CLAIMS
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.placement.quantization import meets, need_of
-from flexinfer.ports import Bus, KubeApi
+from flexinfer.ports import Bus, KubeFact
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.interpreter import Interpreter
+from flexinfer.runtime.journal import Header, Journal
 from flexinfer.runtime.manager import Manager
+from flexinfer.runtime.nudging import Nudger
+from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
 from flexinfer.runtime.tasks import Supervisor
@@ -47,9 +55,11 @@ _CONFIGMAPS = f"app in ({BENCHMARK_APP_LABEL},{CLAIM_APP_LABEL})"
 
 async def run(settings: ManagerSettings) -> int:
     """Until SIGTERM; the exit code."""
+    if not settings.nats_url:
+        return fail("flexinfer-manager: no bus address; give --nats-url or NATS_URL", 2)
     stop = stop_signals()
     clock = SystemClock()
-    identity = f"{host_name()}_{boot_id()}"
+    instance, boot = host_name(), boot_id()
     async with AsyncExitStack() as stack:
         try:
             api = await KubeClient.connect(settings.kubeconfig)
@@ -57,31 +67,44 @@ async def run(settings: ManagerSettings) -> int:
             return fail(f"flexinfer-manager: {err}")
         stack.push_async_callback(api.aclose)
         bus = await NatsBus.start(
-            settings.nats_url,
-            name=f"flexinfer-manager {host_name()}",
-            cluster=settings.cluster,
-            credentials=settings.nats_credentials,
-            ca=settings.nats_ca,
-            clock=clock,
-        )
+            settings.nats_url, name=f"flexinfer-manager {instance}", cluster=settings.cluster,
+            credentials=settings.nats_credentials, ca=settings.nats_ca, clock=clock,
+        )  # fmt: skip
         stack.push_async_callback(bus.close)
-        recorder = EventRecorder(api, "manager", clock, host_name())
-        mint = EventMint.start("manager", host_name(), boot_id(), clock.now, settings.cluster)
-        manager = Manager(policy_of(settings), Interpreter(api, bus, recorder, mint), bus, clock)
+        recorder = EventRecorder(api, "manager", clock, instance)
+        mint = EventMint.start("manager", instance, boot, clock.now, settings.cluster)
+        journal = _journal(settings, stack, instance, clock.now())
+        manager = Manager(policy_of(settings), Interpreter(api, bus, recorder, mint), bus, clock, journal=journal)
+        fleet = FleetView()
+        intake, nudger = FleetIntake(fleet, clock.now), Nudger(fleet, api, clock)
         tasks = Supervisor("manager")
         stack.push_async_callback(recorder.flush)
         stack.push_async_callback(tasks.close)
-        informers = [Informer(api, res, manager.pump.offer, ns, labels) for res, ns, labels in watched(settings)]
+        sinks: dict[str, tuple[Callable[[KubeFact], None], ...]] = {
+            PODS.plural: (intake.kube, nudger.kube),
+            NODES.plural: (intake.kube,),
+        }
+        informers = [
+            Informer(api, resource, _all(manager.pump.offer, *sinks.get(resource.plural, ())), namespace, labels)
+            for resource, namespace, labels in watched(settings)
+        ]
         for informer, (resource, _, _) in zip(informers, watched(settings), strict=True):
             tasks.forever(f"watch {resource.plural}", informer.run)
-        tasks.forever("bus", manager.follow)
+        tasks.forever("bus", lambda: manager.follow((STATE_TYPES, intake.bus), ((PlacementDecided,), nudger.bus)))
         tasks.forever("events", recorder.run)
-        tasks.forever("lead", lambda: _lead(settings, api, manager, identity, clock))
+
+        async def lead(_fencing: int = 0) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(manager.act(), name="act")
+                group.create_task(nudger.run(), name="nudge")
+
+        elector = Elector(api, settings.namespace, LEASE, f"{instance}_{boot}", clock)
+        tasks.forever("lead", (lambda: elector.run(lead)) if settings.leader_elect else lead)
         server = await WebServer(
             ops_app(_readiness(informers, bus).report), listen(settings.metrics_host, settings.metrics_port), drain=1.0
         ).start()
         stack.push_async_callback(server.stop)
-        log.info("manager %s listens on port %d", identity, server.port)
+        log.info("manager %s_%s listens on port %d", instance, boot, server.port)
         await stop.wait()
     return 0
 
@@ -96,7 +119,7 @@ def watched(settings: ManagerSettings) -> Sequence[tuple[Resource, str | None, s
         (SERVICES, where, _OURS),
         (CLAIMS, where, _OURS),
         (JOBS, where, _OURS),
-        (PODS, where, _OURS),
+        (PODS, where, ""),  # all of them: foreign pods take devices, and may be rejected too
         (CONFIGMAPS, settings.namespace, _CONFIGMAPS),
         (NODES, None, ""),
     )
@@ -127,11 +150,24 @@ def policy_of(settings: ManagerSettings) -> Policy:
     )
 
 
-async def _lead(settings: ManagerSettings, api: KubeApi, manager: Manager, identity: str, clock: SystemClock) -> None:
-    if not settings.leader_elect:
-        await manager.act()
-        return
-    await Elector(api, settings.namespace, LEASE, identity, clock).run(lambda _fencing: manager.act())
+def _all(*sinks: Callable[[KubeFact], None]) -> Callable[[KubeFact], None]:
+    def sink(fact: KubeFact) -> None:
+        for one in sinks:
+            one(fact)
+
+    return sink
+
+
+def _journal(settings: ManagerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
+    if settings.record is None:
+        return None
+    header = Header(
+        tape="flexinfer", version=1, component="manager", instance=instance, release=__version__, started=now,
+        settings=settings.model_dump(mode="json"),
+    )  # fmt: skip
+    journal = Journal.open(settings.record, header)
+    stack.callback(journal.close)
+    return journal
 
 
 def _readiness(informers: Sequence[Informer], bus: Bus) -> Readiness:

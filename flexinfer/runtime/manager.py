@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 
 from flexinfer.contracts.events import (
     BenchCompleted,
@@ -16,14 +17,16 @@ from flexinfer.contracts.events import (
     NodeTelemetry,
     PlacementDecided,
 )
-from flexinfer.core.effects import Decision
+from flexinfer.contracts.kubernetes import KubeDelta
+from flexinfer.core.effects import Decision, Write
 from flexinfer.core.lifecycle.description import ModelKey
 from flexinfer.core.lifecycle.plan import plan
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.lifecycle.view import RECORDS, LifecycleView
-from flexinfer.ports import Bus, BusRefused, BusUnavailable, Clock
+from flexinfer.ports import Bus, BusFact, BusRefused, BusUnavailable, Clock
 from flexinfer.runtime.figures import Figures
-from flexinfer.runtime.interpreter import Interpreter
+from flexinfer.runtime.interpreter import Interpreter, Outcome
+from flexinfer.runtime.journal import Journal
 from flexinfer.runtime.lifecycle import Fact, evolve
 from flexinfer.runtime.pump import Pump, Reducers
 
@@ -40,13 +43,27 @@ PROVISION_AGAIN = 2.0
 class Manager:
     """View, pump and what connects them. Followers fold everything and plan nothing."""
 
-    def __init__(self, policy: Policy, interpreter: Interpreter, bus: Bus, clock: Clock, *, workers: int = 16) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        interpreter: Interpreter,
+        bus: Bus,
+        clock: Clock,
+        *,
+        workers: int = 16,
+        journal: Journal | None = None,
+    ) -> None:
         self.view = LifecycleView(policy)
         self._bus = bus
         self._figures = Figures()
+        self._journal = journal
         self._connected = asyncio.Event()
         self.pump: Pump[Fact, ModelKey] = Pump(
-            Reducers(self._evolve, self._plan), interpreter.perform, clock, workers=workers
+            Reducers(self._evolve, self._plan),
+            interpreter.perform,
+            clock,
+            workers=workers,
+            record=self._record if journal else None,
         )
 
     def _evolve(self, fact: Fact, at: float) -> set[ModelKey]:
@@ -58,18 +75,29 @@ class Manager:
         self.view.bus_up = self._bus.connected
         return plan(self.view, key, at)
 
+    def _record(self, at: float, fact: Fact) -> None:
+        """What the API server answered to a write is journaled as the change it is."""
+        if self._journal is None:
+            return
+        if not isinstance(fact, Outcome):
+            self._journal.write(at, fact)
+        elif fact.result is not None and isinstance(fact.effect, Write):
+            plural = fact.effect.resource.plural
+            self._journal.write(at, KubeDelta(plural=plural, action="MODIFIED", object=fact.result))
+
     async def act(self) -> None:
         """Plan and perform until cancelled, beginning with every key: whatever was left undone is done."""
         self.pump.mark({RECORDS, *self.view.models})
         await self.pump.run()
 
-    async def follow(self) -> None:
-        """Provision the bus and follow it, again after each reconnect, until cancelled."""
+    async def follow(self, *others: tuple[Sequence[type[EventData]], Callable[[BusFact], None]]) -> None:
+        """Provision the bus and follow it, again after each reconnect, until cancelled. ``others``: more sinks."""
         self._bus.on_connect(self._connected.set)
         await self._connected.wait()
         await self._ensure()
-        for types in (FLEET, RESULTS, USE, OWN):
-            await self._bus.follow(types, self.pump.offer)
+        mine = [(types, self.pump.offer) for types in (FLEET, RESULTS, USE, OWN)]
+        for types, sink in (*mine, *others):
+            await self._bus.follow(types, sink)
         while True:
             self._connected.clear()
             await self._connected.wait()

@@ -109,9 +109,8 @@ def test_a_result_in_the_termination_message_is_enough(one_node: Any) -> None:
     address = sim.pods(bench=True)[0]
     sim.run_pod(address)
     ended = {"exitCode": 0, "message": encode_outcome(sim.result(42.0)).decode()}
-    sim.set_pod(
-        address, phase="Succeeded", containerStatuses=[{"name": "bench", "ready": False, "state": {"terminated": ended}}]
-    )
+    bench = {"name": "bench", "ready": False, "state": {"terminated": ended}}
+    sim.set_pod(address, phase="Succeeded", containerStatuses=[bench])
     sim.finish_job()
     sim.settle()
 

@@ -210,7 +210,8 @@ def test_more_replicas_are_a_patch_not_a_new_version(one_node: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("serverless", "count"), [({"enabled": False}, 1), ({"enabled": False, "maxReplicas": 2}, 2), ({"maxReplicas": 4}, 4)]
+    ("serverless", "count"),
+    [({"enabled": False}, 1), ({"enabled": False, "maxReplicas": 2}, 2), ({"maxReplicas": 4}, 4)],
 )
 def test_a_model_runs_max_replicas_while_in_use(one_node: Any, serverless: dict[str, Any], count: int) -> None:
     sim = one_node
