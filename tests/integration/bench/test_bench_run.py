@@ -15,6 +15,8 @@ from flexinfer.contracts.events import (
     Cpu,
     Device,
     DeviceTelemetry,
+    Endpoint,
+    ModelEndpoint,
     NodeHardware,
     NodeTelemetry,
 )
@@ -87,6 +89,23 @@ async def test_a_node_of_another_class_gives_no_result(bus, short):
     bus.facts = (mint.mint(NodeHardware(node="node-a", cpu=Cpu(model="Other", threads=8))),)
     assert await measure(short(), bus, asyncio.Event()) == EXIT_REFUSED
     assert bus.of(BenchFailed)[0].reason == "WrongDeviceClass"
+
+
+async def test_the_node_that_serves_counts_not_the_one_we_run_on(bus, short):
+    mint = EventMint.start("manager", "m", "boot", lambda: 1000.0)
+    endpoint = Endpoint(url="http://x", pod="p", node="node-b", device_class="cpu-fake-2t")
+    bus.facts = (
+        mint.mint(NodeHardware(node="node-a", cpu=Cpu(model="Other", threads=8))),
+        mint.mint(NodeHardware(node="node-b", cpu=Cpu(model="fake", threads=2))),
+        mint.mint(
+            ModelEndpoint(
+                namespace="default", model="fake-model", backend="llamacpp", endpoints=(endpoint,), hidden=True
+            )
+        ),
+    )
+    assert await measure(short(), bus, asyncio.Event()) == EXIT_DONE
+    assert bus.of(BenchCompleted)[0].node == "node-b"
+    assert bus.of(BenchStarted)[0].node == "node-b"
 
 
 async def test_a_declared_node_gives_a_result_marked_virtual(bus, short):

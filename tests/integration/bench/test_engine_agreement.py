@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]
 @pytest.mark.parametrize("api", ["completions", "chat"])
 async def test_recorded_speed_agrees_with_the_engines_timings(llama: str, bus, short, api: str):
     settings = short(
-        url=llama, api=api, batch_size=64, iterations=3, warmup_iterations=1, concurrency="1", request_timeout=120,
+        url=llama, api=api, batch_size=96, iterations=3, warmup_iterations=1, concurrency="1", request_timeout=120,
         ready_timeout=60,
     )  # fmt: skip
     assert await measure(settings, bus, asyncio.Event()) == 0
     [done] = bus.of(BenchCompleted)
     assert done.tokens_per_second == pytest.approx(done.engine_tokens_per_second, rel=0.03)
     measured = [sample for sample in bus.of(BenchSample) if not sample.warmup]
-    assert {sample.completion_tokens for sample in measured} == {64}
+    assert {sample.completion_tokens for sample in measured} == {96}
     for sample in measured:
         assert sample.tokens_per_second == pytest.approx(sample.engine_tokens_per_second, rel=0.05)
     assert [note for note in done.notes if "spread" not in note] == []

@@ -1,11 +1,23 @@
 """Energy per token from power readings inside the stage; unknown rather than guessed."""
 
+from dataclasses import replace
+
 import pytest
 
 from flexinfer.contracts.envelope import EventMint
-from flexinfer.contracts.events import Cpu, Device, DeviceTelemetry, NodeHardware, NodeStatus, NodeTelemetry
+from flexinfer.contracts.events import (
+    Cpu,
+    Device,
+    DeviceTelemetry,
+    Endpoint,
+    ModelEndpoint,
+    NodeHardware,
+    NodeStatus,
+    NodeTelemetry,
+)
 from flexinfer.core.benchmark.energy import PowerSample, demanded_count, joules_per_token
 from flexinfer.core.benchmark.findings import Unusable
+from flexinfer.core.benchmark.summary import Subject
 from flexinfer.core.benchmark.witness import Witness
 from flexinfer.core.hardware.device_class import classes_of
 
@@ -58,17 +70,37 @@ HARDWARE = NodeHardware(node="n", devices=(GPU,), cpu=Cpu(model="AMD EPYC", thre
 
 
 def witness(*data) -> Witness:
-    found = Witness("n")
+    found = Witness("default", "bench-k", "n")
     for payload in data:
         found.fold(MINT.mint(payload))
     return found
 
 
+def endpoint(*nodes: str, model: str = "bench-k", gone: bool = False) -> ModelEndpoint:
+    return ModelEndpoint(
+        namespace="default", model=model, backend="b", gone=gone,
+        endpoints=tuple(Endpoint(url="http://x", pod="p", node=node) for node in nodes),
+    )  # fmt: skip
+
+
 def test_a_witness_keeps_what_its_node_says():
     telemetry = sample(0.0, 100.0).telemetry
-    found = witness(HARDWARE, telemetry, NodeHardware(node="other"), NodeStatus(node="n", state="online"))
+    other = NodeTelemetry(node="other", interval_seconds=2.0)
+    found = witness(HARDWARE, telemetry, other, NodeHardware(node="other"), NodeStatus(node="n", state="online"))
     assert found.hardware == HARDWARE
     assert [s.at for s in found.samples] == [1000.0]
+
+
+def test_the_node_of_the_endpoint_serves():
+    found = witness(HARDWARE, NodeHardware(node="other", virtual=True), endpoint("other"))
+    assert found.node == "other"
+    subject = Subject("k", "d", "m", "w", "s", "b", "c", node="n")
+    assert found.located(subject) == replace(subject, node="other", virtual=True)
+
+
+@pytest.mark.parametrize("told", [endpoint(), endpoint("a", "b"), endpoint("a", model="x"), endpoint("a", gone=True)])
+def test_without_one_clear_endpoint_our_own_node_is_meant(told: ModelEndpoint):
+    assert witness(told).node == "n"
 
 
 def test_a_class_the_node_offers_is_true():
@@ -79,8 +111,9 @@ def test_a_class_the_node_offers_is_true():
 
 
 def test_a_node_nobody_told_of_is_believed():
-    Witness("n").check("anything-x1")
+    witness().check("anything-x1")
     witness(NodeHardware(node="other")).check("anything-x1")
+    assert Witness("default", "x", None).hardware is None
 
 
 @pytest.mark.parametrize("name", ["nvidia-a100-sm-80-80g-x1", "cpu-intel-xeon-64t", "nvidia-l4-sm-89-24g-x2"])
