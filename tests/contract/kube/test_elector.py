@@ -12,7 +12,7 @@ from flexinfer.ports import KubeUnavailable
 from flexinfer.runtime.clock import SystemClock
 
 NS = "default"
-TIMES = LeaseTimes(duration=2.0, renew_deadline=1.2, retry=0.15)
+TIMES = LeaseTimes(duration=1.0, renew_deadline=0.8, retry=0.1)
 
 
 class Work:
@@ -102,7 +102,7 @@ async def test_the_lease_is_kept_while_the_work_runs(api, direct, tasks):
 
 @pytest.mark.parametrize("outage", ["hang", "refuse"])
 async def test_in_an_outage_the_work_is_stopped_before_the_lease_ends(api, direct, link, tasks, outage):
-    work, other = Work(slow=0.1), Work()
+    work, other = Work(slow=0.05), Work()
     one = tasks.once("one", elector(api, "one").run(work))
     await asyncio.wait_for(work.began.wait(), 5)
     two = tasks.once("two", elector(direct, "two").run(other))
