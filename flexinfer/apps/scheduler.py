@@ -20,6 +20,7 @@ from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.journal import Header, Journal
+from flexinfer.runtime.placement.fallback import Fallback
 from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.placement.outbox import DecisionOutbox
 from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
@@ -28,6 +29,7 @@ from flexinfer.runtime.tasks import Supervisor
 
 # Ended pods hold nothing; leaving them out keeps the list small, and a pod that ends arrives as deleted.
 LIVING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+_DEGRADED = "the bus cannot be reached: placing by node labels, annotations and recorded results"
 
 
 def weights_of(settings: SchedulerSettings) -> Weights:
@@ -68,7 +70,8 @@ async def run(settings: SchedulerSettings) -> int:
         outbox = DecisionOutbox(desk, bus, mint, recorder, clock.now)
 
         ready = Readiness()
-        ready.require("bus", lambda: None if intake.snapshots else "no snapshot of the bus state yet")
+        ready.require("bus", lambda: None if intake.snapshots or view.degraded else "no snapshot of the bus state yet")
+        ready.degraded = lambda: _DEGRADED if view.degraded else None
         ready.require("nodes", lambda: None if nodes.synced else "the list of Nodes is not complete yet")
         ready.require("pods", lambda: None if pods.synced else "the list of Pods is not complete yet")
 
@@ -76,6 +79,8 @@ async def run(settings: SchedulerSettings) -> int:
         supervisor.forever("nodes", nodes.run)
         supervisor.forever("pods", pods.run)
         supervisor.forever("recorder", recorder.run)
+        fallback = Fallback(intake, api, settings.namespace, settings.degraded_after, lambda: nodes.synced)
+        supervisor.once("fallback", fallback.run())
         supervisor.once("follow", bus.follow(STATE_TYPES, intake.bus))
         supervisor.forever("outbox", outbox.run)
         server = await WebServer(app, listen(settings.host, settings.port), drain=5.0, tls=_tls(settings)).start()

@@ -50,8 +50,10 @@ def replace_state(view: FleetView, types: Sequence[type[EventData]], events: Ite
         kept.add(order_key(event.data))
         _event(view, event, now, live=False)
     view.degraded = False
-    for name in [name for name in view.nodes if _drop_missing(view, name, types, kept)]:
-        view.touch(name)
+    for name, node in view.nodes.items():
+        if _drop_missing(view, name, types, kept) or node.assumed:
+            node.assumed = False
+            view.touch(name)
     if BenchCompleted in types:
         for key in [key for key, result in view.results.items() if order_key(result) not in kept]:
             _forget_result(view, key)
@@ -130,7 +132,7 @@ def _event(view: FleetView, event: Event, now: float, *, live: bool) -> bool:
         view.mix(*old)
     view.mix(key, event.bootid, event.seq)
     if isinstance(data, BenchCompleted):
-        _learn_result(view, data, event.at)
+        learn_result(view, data, event.at)
         return True
     node = view.node(data.node)
     node.seen_at = now
@@ -152,7 +154,8 @@ def _event(view: FleetView, event: Event, now: float, *, live: bool) -> bool:
     return True
 
 
-def _learn_result(view: FleetView, result: BenchCompleted, at: float) -> None:
+def learn_result(view: FleetView, result: BenchCompleted, at: float) -> None:
+    """Take a result observed at ``at`` in place of what its key had."""
     old = view.results.get(result.key)
     if old is not None:
         view.by_workload.get(old.workload, {}).pop(old.key, None)

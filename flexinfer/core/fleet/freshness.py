@@ -22,6 +22,8 @@ def level(node: NodeView, now: float) -> Level:
     """Of a node's telemetry; LOST when there was none, or when its agent said goodbye after the last."""
     if node.telemetry is None:
         return Level.LOST
+    if node.assumed:
+        return Level.AGING
     if node.status is not None and node.status.state == "offline" and node.status_at >= node.telemetry_at:
         return Level.LOST
     age = now - node.telemetry_at
@@ -33,7 +35,7 @@ def level(node: NodeView, now: float) -> Level:
 
 def next_change(node: NodeView, now: float) -> float:
     """When the level changes by itself; infinity if it will not."""
-    if node.telemetry is None:
+    if node.telemetry is None or node.assumed:
         return inf
     for intervals in (AGING_INTERVALS, LOST_INTERVALS):
         # A hair later than the boundary, which itself still counts as younger.

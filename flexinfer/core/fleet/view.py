@@ -109,6 +109,7 @@ class NodeView:
     cost: float | None = None
     figures: dict[str, DeviceTelemetry] = field(default_factory=dict)  # of ``telemetry``, by uuid
     claims: dict[str, Claim] = field(default_factory=dict)  # by pod uid
+    assumed: bool = False  # hardware and telemetry are read from labels and annotations
     alarm: float = inf  # when time alone may change what this node offers
     seen_at: float = 0.0  # when anything last came in about it
 

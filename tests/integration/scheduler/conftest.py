@@ -91,6 +91,7 @@ class Cluster:
         await self._stack.aclose()
 
     until = staticmethod(until)
+    free_port = staticmethod(free_port)
 
     def on_bus(self, fact: BusFact) -> None:
         if not isinstance(fact, Snapshot) and isinstance(fact.data, PlacementDecided):
