@@ -69,6 +69,14 @@ class Owner(Protocol):
         ...
 
 
+def framing_of(request: Request) -> bytes:
+    """The header that frames a request's body; empty if it has none."""
+    for name, value in request.headers:
+        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ")):
+            return name + b": " + value
+    return b""
+
+
 def head_of(status: int, headers: list[Header], reason: bytes = b"") -> bytes:
     """Status line and headers with the empty line; names and values must hold no line breaks."""
     lines = [b"HTTP/1.1 %d %s" % (status, reason or _REASONS.get(status, b"Status"))]
@@ -93,6 +101,7 @@ class Client(asyncio.Protocol):
         self._blocked_since: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
+        self._priming = False
         self._deaf = False  # nothing more is read as requests
         self.transport: asyncio.Transport
         self.flow: Flow | None = None
@@ -122,10 +131,7 @@ class Client(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # Upgrades are not for us: the request is answered as it stands and what follows is HTTP again.
-            self._parser = httptools.HttpRequestParser(self)
-            if rest := data[upgrade.args[0] :]:
-                self.data_received(rest)
+            self._pass_over_upgrade(data[upgrade.args[0] :])
             return
         except (httptools.HttpParserError, httptools.HttpParserCallbackError) as err:
             self._refuse(Refusal(400, "malformed_request", f"this is no HTTP request: {err}"))
@@ -146,11 +152,13 @@ class Client(asyncio.Protocol):
     # --- llhttp ----------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._priming:
+            return
         self._reading = Request(self._limits.body_bytes, self._loop.time())
         self._head_done = False
 
     def on_url(self, url: bytes) -> None:
-        if self._reading:
+        if self._reading and not self._priming:
             self._reading.path += url.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -160,7 +168,7 @@ class Client(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         request = self._reading
-        if request is None:
+        if request is None or self._priming:
             return
         self._head_done = True
         if self._head_size > self._limits.head_bytes and self._is_oversize(request):
@@ -185,12 +193,27 @@ class Client(asyncio.Protocol):
             self._reading.feed(data)
 
     def on_message_complete(self) -> None:
+        if self._reading and self._parser.should_upgrade() and framing_of(self._reading):
+            return  # llhttp takes the body for another protocol; _pass_over_upgrade reads it
         if self._reading:
             self._reading.finish()
         self._reading = None
         self._head_done = False
         self._head_size = 0
         self._since = self._loop.time()
+
+    def _pass_over_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 after a request that offered another protocol, as Java's client does by default.
+
+        The parser takes what follows for that protocol, so a new one reads it, put into the state after the head.
+        """
+        self._parser = httptools.HttpRequestParser(self)
+        if self._reading is not None:
+            self._priming = True
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % framing_of(self._reading))
+            self._priming = False
+        if rest:
+            self.data_received(rest)
 
     # --- answering -------------------------------------------------------------------------------------------
 

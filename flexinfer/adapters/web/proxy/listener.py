@@ -53,6 +53,12 @@ class Listener:
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a listening socket."""
         self._server = await self.loop.create_server(lambda: Client(self), sock=sock, backlog=2048)
+        self.restart_sweep()
+
+    def restart_sweep(self) -> None:
+        """Take up changed limits."""
+        if self._sweeping:
+            self._sweeping.cancel()
         self._sweeping = self._tasks.once("client time limits", self._sweep())
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

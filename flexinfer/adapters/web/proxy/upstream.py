@@ -246,8 +246,8 @@ class Connection(asyncio.Protocol):
     def _feed_head(self, data: bytes) -> None:
         data = self._raw + data if self._raw else data
         while (end := data.find(b"\r\n\r\n")) >= 0:
-            if self._parser is None:
-                return
+            if self._parser is None or end > self._limits.head_bytes:
+                break
             self._parser.feed_data(data[: end + 4])
             data = data[end + 4 :]
             if self._head is None:  # 100 Continue or 103 Early Hints: the answer is still to come
