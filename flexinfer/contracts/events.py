@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from flexinfer.contracts.drifted import BenchDrifted as BenchDrifted  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.payload import Amount, Count, Name, Payload, Ratio
 from flexinfer.contracts.payload import Percent as Percent  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.served import RequestServed as RequestServed  # noqa: PLC0414 - re-exported
@@ -385,6 +386,7 @@ EventData = (
     | BenchSample
     | BenchCompleted
     | BenchFailed
+    | BenchDrifted
     | ModelPhase
     | ModelEndpoint
     | ModelDemand

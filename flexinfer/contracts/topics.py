@@ -141,6 +141,14 @@ _TOPICS = (
     ),
     Topic("ai.flexinfer.bench.failed.v1", e.BenchFailed, "bench.*.failed", _bench("failed"), producer="bench"),
     Topic(
+        "ai.flexinfer.bench.drifted.v1",
+        e.BenchDrifted,
+        "bench.*.drifted",
+        _bench("drifted"),
+        producer="manager",
+        when="an engine is slower than measured for 5 min, or no longer",
+    ),
+    Topic(
         "ai.flexinfer.model.phase.v1",
         e.ModelPhase,
         "model.*.*.phase",
@@ -250,7 +258,7 @@ def entity_of(data: e.EventData) -> str:
     match data:
         case e.NodeHardware() | e.NodeTelemetry() | e.NodeStatus() | e.PodMismatch():
             return data.node
-        case e.BenchStarted() | e.BenchSample() | e.BenchCompleted() | e.BenchFailed():
+        case e.BenchStarted() | e.BenchSample() | e.BenchCompleted() | e.BenchFailed() | e.BenchDrifted():
             return data.key
         case e.ModelPhase() | e.ModelEndpoint() | e.ModelDemand() | e.ModelLoad():
             return f"{data.namespace}/{data.model}"
