@@ -14,7 +14,16 @@ from flexinfer.local.kubeapi.objects import Json, meta
 from flexinfer.local.kubeapi.patching import json_patch, merge_patch
 from flexinfer.local.kubeapi.reading import Lists, renderer, selection
 from flexinfer.local.kubeapi.registry import Registry, WriteOptions
-from flexinfer.local.kubeapi.requests import PATCH_TYPES, Accepted, Request, Target, negotiate, resolve, type_of
+from flexinfer.local.kubeapi.requests import (
+    PATCH_TYPES,
+    STRATEGIC,
+    Accepted,
+    Request,
+    Target,
+    negotiate,
+    resolve,
+    type_of,
+)
 from flexinfer.local.kubeapi.responses import Response, answer, failure, success, warn
 from flexinfer.local.kubeapi.store import Stored
 from flexinfer.local.kubeapi.strategic import strategic_merge
@@ -169,10 +178,10 @@ class Application:
         kind = target.kind
         key = self.registry.key(kind, target.namespace, target.name)
         form = request.content_type
-        if form not in PATCH_TYPES or (kind.custom and form == "application/strategic-merge-patch+json"):
+        offered = [media for media in PATCH_TYPES if not (kind.custom and media == STRATEGIC)]
+        if form not in offered:
             raise errors.unsupported_media(
-                "the body of the request was in an unknown format - accepted media types include: "
-                + ", ".join(PATCH_TYPES)
+                f"the body of the request was in an unknown format - accepted media types include: {', '.join(offered)}"
             )
         patch = request.decode_body()
         if form == "application/apply-patch+yaml":

@@ -293,11 +293,12 @@ _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX",
 
 
 def _columns(*names: str, wide: Sequence[str] = ()) -> tuple[Column, ...]:
-    """Column definitions from names; ``#`` marks integers."""
+    """Column definitions from names; ``~`` marks those of ``-o wide``, then ``#`` integers."""
     made = []
-    for name in (*names, *wide):
-        plain = name.lstrip("#")
-        made.append(Column(plain, "integer" if name != plain else "string", "", plain, 1 if name in wide else 0))
+    for name in (*names, *(f"~{name}" for name in wide)):
+        plain = name.lstrip("~#")
+        kind = "integer" if "#" in name else "string"
+        made.append(Column(plain, kind, "", plain, 1 if name.startswith("~") else 0))
     return tuple(made)
 
 
@@ -339,8 +340,8 @@ PRINTERS: dict[str, Printer] = {
     ),
     "events": Printer(
         _columns(
-            "Last Seen", "Type", "Reason", "Object", "Message",
-            wide=("Subobject", "Source", "First Seen", "#Count", "Name"),
+            "Last Seen", "Type", "Reason", "Object", "~Subobject", "~Source", "Message", "~First Seen", "~#Count",
+            "~Name",
         ), _event, named=False,
     ),
     "poddisruptionbudgets.policy": Printer(

@@ -77,9 +77,16 @@ def not_found(kind: Named, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{qualified(kind)} "{name}" not found', details=_details(kind, name))
 
 
+class NoSuchPath(ApiError):
+    """404 for a URL that leads nowhere; the real server answers it in plain text."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "NotFound", "404 page not found")
+
+
 def no_such_path() -> ApiError:
     """404 for a URL that leads nowhere."""
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
+    return NoSuchPath()
 
 
 def already_exists(kind: Named, name: str) -> ApiError:

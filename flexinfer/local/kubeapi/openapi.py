@@ -62,11 +62,8 @@ def _collect(kind: Kind, name: str, schemas: Json) -> None:
     if kind.custom:
         raw = dict(kind.schema.raw)
         meta_name = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-        head = {
-            "apiVersion": {"type": "string", "description": "Versioned schema of this representation of an object."},
-            "kind": {"type": "string", "description": "The REST resource this object represents."},
-            "metadata": {"allOf": [{"$ref": _REF + meta_name}], "description": "Standard object's metadata."},
-        }
+        built_in = definitions[builtin_schemas.definition_name("", "v1", "Namespace")]["properties"]
+        head = {name: built_in[name] for name in ("apiVersion", "kind", "metadata")}
         raw["properties"] = {**(raw.get("properties") or {}), **head}
         raw["x-kubernetes-group-version-kind"] = [{"group": kind.group, "version": kind.version, "kind": kind.kind}]
         schemas[name] = raw

@@ -83,10 +83,11 @@ class Request:
         )
 
 
+STRATEGIC = "application/strategic-merge-patch+json"
 PATCH_TYPES = (
-    "application/merge-patch+json",
     "application/json-patch+json",
-    "application/strategic-merge-patch+json",
+    "application/merge-patch+json",
+    STRATEGIC,
     "application/apply-patch+yaml",
 )
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

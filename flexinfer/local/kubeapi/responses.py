@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from flexinfer.local.kubeapi.errors import ApiError
+from flexinfer.local.kubeapi.errors import ApiError, NoSuchPath
 from flexinfer.local.kubeapi.objects import Json, encode
 
 JSON = b"application/json"
@@ -31,6 +31,8 @@ def answer(value: Any, status: int = 200, *, as_yaml: bool = False) -> Response:
 
 def failure(error: ApiError) -> Response:
     """The Status of an error."""
+    if isinstance(error, NoSuchPath):
+        return Response(404, b"404 page not found\n", b"text/plain; charset=utf-8")
     headers = ((b"retry-after", str(error.retry_after).encode()),) if error.retry_after else ()
     return Response(error.code, encode(error.status()), JSON, headers)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from flexinfer.local.kubeapi.controllers import podstate
+from flexinfer.local.kubeapi.controllers.recording import Recorder
 from flexinfer.local.kubeapi.controllers.rollout import Sizes, deployment_status, next_sizes, share
 from flexinfer.local.kubeapi.deletion import DeleteOptions
 from flexinfer.local.kubeapi.objects import Json, at, clone, encode, meta, owner_of, owner_reference, seconds
@@ -25,6 +26,7 @@ class DeploymentController:
         self._registry = registry
         self._kind = podstate.need(registry, "apps/v1", "Deployment")
         self._sets = podstate.need(registry, "apps/v1", "ReplicaSet")
+        self._events = Recorder(registry, "deployment-controller")
 
     def concerns(self, change: Change) -> Iterable[Key]:
         """The Deployment itself, or the one a ReplicaSet belongs to, or a pod's while it goes away."""
@@ -100,7 +102,7 @@ class DeploymentController:
         recreate = at(deployment, "spec", "strategy", "type") == "Recreate"
         if recreate and self._pods_of(old):
             for item in old:
-                self._set_size(item, 0)
+                self._set_size(deployment, item, 0)
             return
         wanted = at(deployment, "spec", "replicas") or 0
         rolling = at(deployment, "spec", "strategy", "rollingUpdate") or {}
@@ -111,9 +113,9 @@ class DeploymentController:
         if recreate:
             surge, missing = 0, wanted
         sizes = next_sizes(wanted, surge, missing, _sizes(current), [_sizes(item) for item in old])
-        self._set_size(current, sizes[0])
+        self._set_size(deployment, current, sizes[0])
         for item, size in zip(old, sizes[1:], strict=True):
-            self._set_size(item, size)
+            self._set_size(deployment, item, size)
 
     def _raise_revision(self, deployment: Json, current: Stored, old: list[Stored]) -> None:
         """A rollback reuses an old ReplicaSet: it becomes the newest revision."""
@@ -132,8 +134,9 @@ class DeploymentController:
         pods = self._registry.store.list("pods", meta(sets[0].obj)["namespace"]) if sets else []
         return any((owner_of(pod.obj) or {}).get("uid") in uids and not podstate.finished(pod.obj) for pod in pods)
 
-    def _set_size(self, stored: Stored, size: int) -> None:
-        if at(stored.obj, "spec", "replicas") == size:
+    def _set_size(self, deployment: Json, stored: Stored, size: int) -> None:
+        before = at(stored.obj, "spec", "replicas") or 0
+        if before == size:
             return
 
         def change(obj: Json) -> None:
@@ -141,6 +144,9 @@ class DeploymentController:
             obj["metadata"]["generation"] += 1
 
         self._registry.edit(self._sets, stored, change)
+        way = "up" if size > before else "down"
+        message = f"Scaled {way} replica set {meta(stored.obj)['name']} from {before} to {size}"
+        self._events.say(deployment, "ScalingReplicaSet", message)
 
     def _forget_history(self, deployment: Json, old: list[Stored]) -> None:
         limit = at(deployment, "spec", "revisionHistoryLimit")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flexinfer.local.kubeapi.controllers import podstate
+from flexinfer.local.kubeapi.controllers.recording import Recorder
 from flexinfer.local.kubeapi.deletion import DeleteOptions
 from flexinfer.local.kubeapi.objects import Json, at, clone, meta, owner_of, seconds, set_condition, timestamp
 from flexinfer.local.kubeapi.registry import Registry
@@ -35,6 +36,7 @@ class JobController:
         self._backoff = backoff
         self._kind = podstate.need(registry, "batch/v1", "Job")
         self._pods = podstate.need(registry, "v1", "Pod")
+        self._events = Recorder(registry, "job-controller")
         # Pods that are gone still count. The real controller holds them back with a finalizer; here every removal
         # passes through concerns(), so remembering is enough.
         self._gone: dict[str, dict[str, str]] = {}
@@ -63,15 +65,15 @@ class JobController:
             return self._expire(job, now)
         tally = self._count(job)
         if at(job, "spec", "suspend"):
-            self._stop(tally)
+            self._stop(job, tally)
             self._write(stored, tally, now, _suspended("True", "JobSuspended", "Job suspended"))
             return None
         failure = self._failure(job, tally, now)
         if failure is not None:
-            self._stop(tally)
+            self._stop(job, tally)
             return self._finish(stored, now, failure)
         if self._complete(job, tally):
-            self._stop(tally)
+            self._stop(job, tally)
             return self._finish(stored, now, None)
         return self._continue(stored, tally, now)
 
@@ -112,10 +114,11 @@ class JobController:
             return tally.succeeded > 0 and not tally.active
         return tally.succeeded >= int(completions)
 
-    def _stop(self, tally: Tally) -> None:
+    def _stop(self, job: Json, tally: Tally) -> None:
         for pod in tally.active:
             namespace, name = podstate.key_of(pod.obj)
             self._registry.delete(self._pods, namespace, name, DeleteOptions())
+            self._events.say(job, "SuccessfulDelete", f"Deleted pod: {name}")
 
     def _continue(self, stored: Stored, tally: Tally, now: float) -> float | None:
         job = stored.obj
@@ -132,7 +135,8 @@ class JobController:
         elif pause == 0:
             body = podstate.pod_from(clone(at(job, "spec", "template")), job)
             for _ in range(wanted - len(tally.active)):
-                self._registry.create(self._pods, meta(job)["namespace"], body)
+                made = self._registry.create(self._pods, meta(job)["namespace"], body)
+                self._events.say(job, "SuccessfulCreate", f"Created pod: {meta(made.obj)['name']}")
         resumed = _suspended("False", "JobResumed", "Job resumed") if podstate.condition(job, "Suspended") else None
         self._write(stored, self._count(job), now, resumed)
         began = seconds(at(job, "status", "startTime")) or now
@@ -157,6 +161,10 @@ class JobController:
         conditions = [_condition(interim, reason, message)]
         if not after.active and not after.terminating:
             conditions.append(_condition(final, reason, message))
+            if failure:
+                self._events.say(stored.obj, reason, message, "Warning")
+            else:
+                self._events.say(stored.obj, "Completed", "Job completed")
         self._write(stored, after, now, *conditions)
         return self._expire(self._registry.get(self._kind, *podstate.key_of(stored.obj)).obj, now)
 

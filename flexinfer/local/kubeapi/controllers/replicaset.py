@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from flexinfer.local.kubeapi.controllers import podstate
+from flexinfer.local.kubeapi.controllers.recording import Recorder
 from flexinfer.local.kubeapi.deletion import DeleteOptions
 from flexinfer.local.kubeapi.errors import ApiError
 from flexinfer.local.kubeapi.objects import Json, at, clone, meta, owner_of, owner_reference, set_condition
@@ -22,6 +23,7 @@ class ReplicaSetController:
         self._registry = registry
         self._kind = podstate.need(registry, "apps/v1", "ReplicaSet")
         self._pods = podstate.need(registry, "v1", "Pod")
+        self._events = Recorder(registry, "replicaset-controller")
 
     def concerns(self, change: Change) -> Iterable[Key]:
         """The set itself, or the one a pod belongs to."""
@@ -72,12 +74,16 @@ class ReplicaSetController:
             body = podstate.pod_from(template, replica_set)
             for _ in range(min(wanted - len(pods), _BURST)):
                 try:
-                    self._registry.create(self._pods, namespace, body)
+                    made = self._registry.create(self._pods, namespace, body)
                 except ApiError as err:
+                    self._events.say(replica_set, "FailedCreate", f"Error creating: {err}", "Warning")
                     return err
+                self._events.say(replica_set, "SuccessfulCreate", f"Created pod: {meta(made.obj)['name']}")
         elif len(pods) > wanted:
             for pod in sorted(pods, key=podstate.deletion_rank)[: len(pods) - wanted]:
-                self._registry.delete(self._pods, namespace, meta(pod.obj)["name"], DeleteOptions())
+                name = meta(pod.obj)["name"]
+                self._registry.delete(self._pods, namespace, name, DeleteOptions())
+                self._events.say(replica_set, "SuccessfulDelete", f"Deleted pod: {name}")
         return None
 
     def _write_status(self, stored: Stored, pods: list[Stored], failure: ApiError | None) -> float | None:
