@@ -64,6 +64,14 @@ class Subscription(Protocol):
         ...
 
 
+class Publisher(Protocol):
+    """The half of a bus that a producer needs."""
+
+    async def publish(self, event: Event, *, durable: bool = False) -> None:
+        """See Bus."""
+        ...
+
+
 class Bus(Protocol):
     """Events in and out. Delivery is at least once and may be out of order: reducers drop repeats."""
 

@@ -11,6 +11,7 @@ from flexinfer.contracts.envelope import Event, encode_event
 from flexinfer.contracts.topics import TOPICS
 from flexinfer.ports import BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.connecting import wait_connected
 from flexinfer.runtime.process import fail, stop_signals
 
 QUEUE_LIMIT = 20_000
@@ -24,6 +25,7 @@ async def run(settings: EventsSettings) -> int:
         ca=settings.nats_ca, clock=clock,
     )  # fmt: skip
     try:
+        await wait_connected(bus, settings.nats_url)
         if settings.action == "show":
             return await _show(settings, bus, clock.now())
         return await _tail(settings, bus)
@@ -60,8 +62,6 @@ async def _tail(settings: EventsSettings, bus: NatsBus) -> int:
             dropped += 1
 
     stop = stop_signals()
-    async with asyncio.timeout(5):
-        await bus.state(())
     subscription = await bus.follow(tuple(topic.data for topic in TOPICS.values()), sink)
     shown = 0
     try:

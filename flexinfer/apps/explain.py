@@ -13,6 +13,7 @@ from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import PlacementDecided
 from flexinfer.ports import BusRefused, BusUnavailable
 from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.connecting import wait_connected
 from flexinfer.runtime.process import fail
 
 
@@ -28,6 +29,7 @@ async def run(settings: ExplainSettings) -> int:
     last: Event | None = None
     pods: set[str] = set()
     try:
+        await wait_connected(bus, settings.nats_url)
         async for event in await bus.history():
             if isinstance(event.data, PlacementDecided) and event.data.namespace == settings.namespace:
                 pods.add(event.data.pod)

@@ -24,6 +24,7 @@ from flexinfer.contracts.events import (
 )
 from flexinfer.ports import BusRefused, BusUnavailable
 from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.connecting import wait_connected
 from flexinfer.runtime.process import fail
 
 _TYPES: tuple[type[EventData], ...] = (
@@ -39,6 +40,7 @@ async def run(settings: StatusSettings) -> int:
         ca=settings.nats_ca, clock=clock,
     )  # fmt: skip
     try:
+        await wait_connected(bus, settings.nats_url)
         events = await bus.state(_TYPES)
     except (BusUnavailable, BusRefused) as err:
         return fail(f"flexinfer status: {err}")

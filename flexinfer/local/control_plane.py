@@ -40,6 +40,7 @@ class Addresses:
     scheduler_port: int
     proxy_port: int
     global_proxy_port: int
+    dashboard_port: int
 
     @property
     def scheduler_url(self) -> str:
@@ -55,6 +56,11 @@ class Addresses:
     def global_proxy_url(self) -> str:
         """Base URL of the global proxy."""
         return f"http://127.0.0.1:{self.global_proxy_port}"
+
+    @property
+    def dashboard_url(self) -> str:
+        """The page."""
+        return f"http://127.0.0.1:{self.dashboard_port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,11 @@ def parts(at: Addresses) -> tuple[Part, ...]:
             "flexinfer-global-proxy", "flexinfer-global-proxy",
             (*bus, "--host", loopback, "--port", str(at.global_proxy_port), "--clusters", f"local={at.proxy_url}"),
             at.global_proxy_port,
+        ),
+        Part(
+            "flexinfer-dashboard", "flexinfer-dashboard",
+            (*bus, "--host", loopback, "--port", str(at.dashboard_port)),
+            at.dashboard_port,
         ),
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import socket
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +59,24 @@ def free_ports(settings: UpSettings) -> tuple[int, int, int]:
     )
 
 
-def example(path: Path, model: Path) -> dict[str, Any]:
-    """The example manifest with the model file of this machine in it. Raises UserError."""
+def example(settings: UpSettings) -> dict[str, Any] | None:
+    """The manifest to apply: ``--example`` as it is, or the built-in one with the model file of this machine in it.
+
+    None with ``--bare``. Raises UserError.
+    """
+    if settings.bare:
+        return None
+    path = settings.example or Path(str(resources.files("flexinfer.local") / "examples" / "smollm2.yaml"))
     try:
         manifest = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as err:
-        raise UserError(f"{path}: cannot be read as a manifest: {err}") from err
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("spec"), dict):
-        raise UserError(f"{path}: a manifest with kind and spec is needed")
-    manifest["spec"]["model"] = f"file://{model}"
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
+        raise UserError(f"{path}: cannot be read as a manifest: {' '.join(str(err).split())}") from err
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(k), dict) for k in ("metadata", "spec")):
+        raise UserError(f"{path}: is no manifest; kind, metadata and spec are needed")
+    if "name" not in manifest["metadata"]:
+        raise UserError(f"{path}: metadata.name is missing")
+    if settings.example is None or settings.model is not None:
+        manifest["spec"]["model"] = f"file://{model_file(settings.model)}"
     return manifest
 
 

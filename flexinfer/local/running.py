@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,13 @@ def leave(note: Running) -> Path:
     path.write_bytes(msgspec.json.encode(note))
     path.chmod(0o600)
     return path
+
+
+def remove(path: Path) -> None:
+    """Take the note away, and the folder with the last one."""
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # others still run, or it is gone already
+        path.parent.rmdir()
 
 
 def _alive(pid: int) -> bool:

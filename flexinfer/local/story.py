@@ -48,6 +48,7 @@ class Story:
     progress: Progress
     phase: str = ""
     reason: str = ""
+    message: str = ""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     _order: OrderBook = field(default_factory=OrderBook)
@@ -88,7 +89,7 @@ class Story:
             return
         arrow = f"{self.phase} → {data.phase}" if self.phase and self.phase != data.phase else data.phase
         self.progress.note("phase", f"[bold]{arrow}[/bold]  [dim]{escape(data.message)}[/dim]")
-        self.phase, self.reason = data.phase, data.reason
+        self.phase, self.reason, self.message = data.phase, data.reason, data.message
         self.changed.set()
 
     def _on_sample(self, data: BenchSample) -> None:

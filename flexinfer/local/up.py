@@ -7,7 +7,6 @@ import signal
 import tempfile
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +22,8 @@ from flexinfer.contracts.kubernetes import CRDS, MODELDEPLOYMENTS, NAMESPACES, P
 from flexinfer.local import control_plane, preflight, running
 from flexinfer.local.chat import ask, curl
 from flexinfer.local.errors import UserError
+from flexinfer.local.fleet.agents import VirtualNodes, World
+from flexinfer.local.fleet.declared import VirtualFleet, load_fleet
 from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.local.processes import Reaper
@@ -83,11 +84,11 @@ def _cancel_on_signal() -> asyncio.Event:
 
 async def _up(settings: UpSettings, progress: Progress, stack: AsyncExitStack) -> None:
     preflight.require_extras()
-    model = None if settings.bare else preflight.model_file(settings.model)
-    manifest = None if model is None else preflight.example(_example_path(settings), model)
+    manifest = preflight.example(settings)
+    fleet = None if settings.fake_nodes is None else load_fleet(settings.fake_nodes)
     ports = preflight.free_ports(settings)
     progress.title(f"FlexInfer {__version__} on this machine")
-    system = await _start(settings, progress, stack, ports)
+    system = await _start(settings, progress, stack, ports, fleet)
     if manifest is None:
         progress.plain(f"OpenAI URL: {system.at.proxy_url}/v1    KUBECONFIG={system.at.kubeconfig}")
     else:
@@ -96,14 +97,12 @@ async def _up(settings: UpSettings, progress: Progress, stack: AsyncExitStack) -
         await asyncio.Event().wait()  # until a signal cancels
 
 
-def _example_path(settings: UpSettings) -> Path:
-    if settings.example is not None:
-        return settings.example
-    return Path(str(resources.files("flexinfer.local") / "examples" / "smollm2.yaml"))
-
-
 async def _start(
-    settings: UpSettings, progress: Progress, stack: AsyncExitStack, ports: tuple[int, int, int]
+    settings: UpSettings,
+    progress: Progress,
+    stack: AsyncExitStack,
+    ports: tuple[int, int, int],
+    fleet: VirtualFleet | None,
 ) -> System:
     nats_port, api_port, proxy_port = ports
     reaper = await Reaper.start()
@@ -135,6 +134,7 @@ async def _start(
     at = control_plane.Addresses(
         nats_url=server.url, kubeconfig=kubeconfig, node=node, proxy_port=proxy_port,
         agent_port=preflight.free_port(0, "agent"), manager_port=preflight.free_port(0, "manager"),
+        dashboard_port=preflight.free_port(settings.dashboard_port, "--dashboard-port"),
         scheduler_port=preflight.free_port(0, "extender"), global_proxy_port=preflight.free_port(0, "global proxy"),
     )  # fmt: skip
     note = running.leave(
@@ -143,11 +143,14 @@ async def _start(
             scheduler_url=at.scheduler_url, state_dir=str(state),
         )
     )  # fmt: skip
-    stack.callback(note.unlink, missing_ok=True)
+    stack.callback(running.remove, note)
     stack.push_async_callback(supervisor.close)
     system = System(at, api, bus)
     await _parts(system, progress, runner)
     await _node(system, progress)
+    if fleet is not None:
+        world = World(api, bus, SystemClock(), reaper, state / "virtual", control_plane.image_table())
+        await _virtual(fleet, world, progress, stack)
     loop = SchedulerLoop(api, at.scheduler_url)
     supervisor.forever("scheduler loop", loop.run)
     return system
@@ -249,6 +252,14 @@ async def _node(system: System, progress: Progress) -> None:
             await follow.close()
 
 
+async def _virtual(fleet: VirtualFleet, world: World, progress: Progress, stack: AsyncExitStack) -> None:
+    with progress.step("virtual", "adding declared nodes") as step:
+        nodes = VirtualNodes(fleet, world)
+        stack.push_async_callback(nodes.stop)
+        await nodes.start()
+        step.done(f"{len(nodes.names)} declared nodes, not real hardware: {', '.join(nodes.names)}")
+
+
 def describe(hardware: NodeHardware) -> str:
     """One line about a node."""
     cpu = hardware.cpu
@@ -276,7 +287,7 @@ async def _walk(settings: UpSettings, progress: Progress, system: System, manife
                 await story.changed.wait()
                 story.changed.clear()
                 if story.phase == "Failed":
-                    raise UserError(f"{name} failed: {story.reason}; see the phase line above")
+                    raise UserError(f"{name} failed: {story.message} ({story.reason})")
     except TimeoutError as err:
         raise UserError(f"{name} was not Running within {settings.timeout:.0f} s (phase {story.phase or '?'})") from err
     finally:
@@ -308,7 +319,8 @@ def _hints(progress: Progress, system: System, name: str) -> None:
     progress.plain("Ask it:")
     progress.plain("  " + curl(at.proxy_url, name))
     progress.plain("  " + curl(at.proxy_url, name, stream=True))
-    progress.plain("In another terminal:")
+    progress.plain("Watch it:")
+    progress.plain(f"  {at.dashboard_url} in a browser shows it live")
     progress.plain("  .venv/bin/flexinfer status")
     progress.plain("  .venv/bin/flexinfer events tail")
     progress.plain(f"  KUBECONFIG={at.kubeconfig} kubectl get modeldeployments,pods")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import nats
 import pytest
-from conftest import Up, eventually, processes_of
+from driving import Up, eventually, processes_of
 
 pytestmark = pytest.mark.engine
 
