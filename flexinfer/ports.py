@@ -243,7 +243,7 @@ class KubeApi(Protocol):
         fields: str = "",
         timeout_seconds: int = 300,
     ) -> AsyncIterator[tuple[str, Object]]:
-        """One watch: (type, object) pairs, BOOKMARK included, until the server ends it.
+        """One watch: (type, object) pairs, BOOKMARK included, until the server ends it or falls silent.
 
         Raises Expired, KubeUnavailable. Reconnecting and relisting are the informer's job.
         """

@@ -22,7 +22,7 @@ _REQUESTS = metrics.counter(
 )
 
 PAGE = 500
-IDLE_SECONDS = 60.0  # a watch without a byte for this long is half-open, or its server forgot the bookmarks
+IDLE_SECONDS = 60.0  # a watch without a byte for this long may be half-open and is started anew
 
 
 class KubeClient:
@@ -164,7 +164,7 @@ class KubeClient:
                 if answer.status != 200:
                     self._refuse("WATCH", answer, await answer.read())
                 _REQUESTS.labels(verb="WATCH", code="200").inc()
-                async for line in lines(answer.content.iter_any()):
+                async for line in lines(_until_silent(answer.content.iter_any())):
                     yield event_of(line)
         except (aiohttp.ClientError, TimeoutError, OSError) as err:
             _REQUESTS.labels(verb="WATCH", code="0").inc()
@@ -243,6 +243,19 @@ class KubeClient:
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
         tail = f"?{urlencode(query, quote_via=quote)}" if query else ""
         return URL(f"{self._access.server}{path}{tail}", encoded=True)
+
+
+async def _until_silent(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks, ended as the server would end them when none came for IDLE_SECONDS.
+
+    kube-apiserver's first bookmark takes up to two minutes, so on a quiet kind this is the usual end of a watch. On a
+    half-open link it is how the fault is found: the watch that follows cannot connect.
+    """
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except aiohttp.SocketTimeoutError:
+        return
 
 
 def _path(resource: Resource, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:

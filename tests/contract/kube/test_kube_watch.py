@@ -1,5 +1,6 @@
 """One watch: its events, its end, and everything that can be wrong with its bytes."""
 
+import asyncio
 import json
 
 import pytest
@@ -119,8 +120,21 @@ async def test_an_unreadable_line_is_told_as_such(scripted, answers, bad):
     assert refused.value.reason == "MalformedWatch"
 
 
-async def test_a_silent_server_is_given_up(scripted, answers):
+async def test_a_watch_that_falls_silent_ends(scripted, answers):
     scripted.answers = [answers.stream(line("ADDED", {"metadata": {"name": "a"}}), stay=True)]
+    client = scripted.client(idle=0.2)
+
+    events = await watch_all(client)
+    await client.aclose()
+
+    assert [action for action, _ in events] == ["ADDED"]
+
+
+async def test_a_watch_that_is_never_answered_is_unavailable(scripted):
+    async def nothing(_head, _writer):
+        await asyncio.Event().wait()
+
+    scripted.answers = [nothing]
     client = scripted.client(idle=0.2)
 
     with pytest.raises(KubeUnavailable, match="no answer in time"):
