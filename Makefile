@@ -24,12 +24,14 @@ format: setup ## format the code
 	$(BIN)/ruff format -q .
 	$(BIN)/ruff check -q --fix .
 
-check: setup ## formatting, lint, types, layers, generated files, quick tests
+lint: setup ## formatting, lint, types, layers
 	$(BIN)/ruff format --check -q .
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest tests/unit tests/contract tests/replay
+
+check: lint ## lint, generated files, quick tests; every commit passes it
+	$(BIN)/python -m pytest tests/unit tests/replay tests/contract/schemas tests/contract/crds
 
 test: setup ## check's tests plus the real bus, the real engine, real processes
 	$(BIN)/python -m pytest tests --ignore=tests/cluster
@@ -41,4 +43,4 @@ test-cluster: setup ## tests on a real Kubernetes control plane (KUBEBUILDER_ASS
 bench: setup ## measure and write benchmarks/results
 	$(BIN)/python -m benchmarks
 
-.PHONY: help setup demo format check test test-cluster bench
+.PHONY: help setup demo format lint check test test-cluster bench
