@@ -114,12 +114,12 @@ class Dialogue:
             kept = [query.items[name] for name in found.passed]
             return _filter_result(found, b"null", _encode(NodeItems(tuple(kept))))
         if found.encoded is None:
-            if found.passed is query.asked.names and query.asked.untouched:
+            if found.survivors is query.asked and query.asked.untouched:
                 names = bytes(query.raw)
             else:
                 # kube-scheduler asks about the survivors next, in this order and with these bytes.
                 names = _encode(found.passed)
-                self._remember(names, Asked(found.passed))
+                self._remember(names, found.survivors)
             found.encoded = _filter_result(found, names, b"null")
         encoded: bytes = found.encoded
         return encoded
@@ -188,20 +188,20 @@ def filter_error(message: str) -> bytes:
 
 def priority_answer(scores: Scores) -> bytes:
     """HostPriorityList, scores as integers. Pieces are kept and only those of changed nodes are made again."""
-    count = len(scores.losses)
-    if not count:
+    ranking = scores.ranking
+    if not ranking.names:
         return b"[]"
     pieces: list[bytes] | None = scores.encoded
     if pieces is None:
-        pieces = [b""] * (2 * count)
-        pieces[0::2] = map(_hosts.__getitem__, scores.asked.names)
+        pieces = [b""] * (2 * len(ranking.names))
+        pieces[0::2] = map(_hosts.__getitem__, ranking.names)
         scores.encoded = pieces
         scores.changed = None
     if scores.changed is None:
-        pieces[1::2] = map(_POINTS.__getitem__, scores.losses)
+        pieces[1::2] = ranking.translated(_POINTS)
     else:
         for position in scores.changed:
-            pieces[2 * position + 1] = _POINTS[scores.losses[position]]
+            pieces[2 * position + 1] = _POINTS[ranking.lost(position)]
     scores.changed = []
     return b"[" + b"".join(pieces)[:-1] + b"]"
 

@@ -23,20 +23,36 @@ class Asked:
     ``untouched``: there were none. ``memo`` holds what was derived from exactly these nodes.
     """
 
-    __slots__ = ("_index", "members", "memo", "names", "untouched")
+    __slots__ = ("_index", "_members", "memo", "names", "untouched")
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.members = set(names)
-        self.untouched = len(self.members) == len(names)
+        members = set(names)
+        self.untouched = len(members) == len(names)
         self.names: Sequence[str] = names if self.untouched else list(dict.fromkeys(names))
         self.memo: dict[Any, Any] = {}
+        self._members: set[str] | None = members
         self._index: dict[str, int] | None = None
+
+    @classmethod
+    def distinct(cls, names: Sequence[str]) -> "Asked":
+        """For names known to have no repeats."""
+        found = cls(())
+        found.names = names
+        found._members = None
+        return found
 
     def keep(self, key: Any, value: Any) -> None:
         """Remember something derived; a full memory starts again."""
         if len(self.memo) >= KEPT_MEMOS:
             self.memo.clear()
         self.memo[key] = value
+
+    @property
+    def members(self) -> set[str]:
+        """The names as a set."""
+        if self._members is None:
+            self._members = set(self.names)
+        return self._members
 
     @property
     def index(self) -> dict[str, int]:
@@ -52,6 +68,7 @@ class Board:
     def __init__(self, view: FleetView, kind: Kind) -> None:
         self.kind = kind
         self.offers: dict[str, Offer] = {}
+        self.capacities: dict[str, float] = {}  # of ``offers``
         self.changes = Feed()
         self._known: set[str] = set()  # the keys of ``offers``: sets compare with sets fastest
         self._view = view
@@ -66,17 +83,21 @@ class Board:
         for name in self._known.intersection(changed) if changed is not None else self._known:
             self._renew(name)
 
-    def admit(self, asked: Asked) -> None:
-        """Make offers of nodes never asked about before."""
-        if not asked.members.issubset(self._known):
+    def capacities_of(self, asked: Asked) -> list[float]:
+        """MiB that fit on each of the demanded devices, for each name; OUT where nothing is offered."""
+        try:
+            return list(map(self.capacities.__getitem__, asked.names))
+        except KeyError:
             for name in asked.members - self._known:
                 self._known.add(name)
                 self._renew(name)
+            return list(map(self.capacities.__getitem__, asked.names))
 
     def _renew(self, name: str) -> None:
         node = self._view.nodes.get(name) or NodeView(name)
         old = self.offers.get(name)
         offer = self.offers[name] = offer_of(node, self.kind, self._now)
+        self.capacities[name] = offer.capacity
         if old is None or not _alike(old, offer):
             self.changes.add(name)
 
@@ -98,12 +119,18 @@ def _alike(left: Offer, right: Offer) -> bool:
 
 @dataclass(slots=True)
 class Verdicts:
-    """Of a filter call, names in the order asked. ``seen``: as of which change of its screen."""
+    """Of a filter call. ``survivors``: those that passed, in the order asked. ``seen``: as of which change of the
+    board."""
 
-    passed: Sequence[str]
+    survivors: Asked
     failed: dict[str, Reason]
     seen: int
     encoded: Any = None
+
+    @property
+    def passed(self) -> Sequence[str]:
+        """Names of the survivors."""
+        return self.survivors.names
 
     @property
     def counts(self) -> dict[str, int]:
@@ -117,59 +144,38 @@ class Verdicts:
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0].text)))
 
 
-class Screen:
-    """Which nodes of a board do not pass for one need of memory, and why. ``changes`` names those that turned."""
+def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
+    """Who passes. The last answer for the same names holds as long as no verdict among them changed."""
+    key = (board, per_device_mib)
+    last: Verdicts | None = asked.memo.get(key)
+    if last is not None and _holds(last, board, asked, per_device_mib):
+        return last
+    names = asked.names
+    capacities = board.capacities_of(asked)
+    seen = board.changes.count
+    if min(capacities, default=per_device_mib) >= per_device_mib:
+        found = Verdicts(asked, {}, seen)
+    else:
+        rows = zip(names, capacities, strict=True)
+        survivors = Asked.distinct([name for name, capacity in rows if capacity >= per_device_mib])
+        # kube-scheduler asks for scores of exactly these next.
+        survivors.keep(key, Verdicts(survivors, {}, seen))
+        out = [name for name, capacity in zip(names, capacities, strict=True) if capacity < per_device_mib]
+        offers = board.offers
+        found = Verdicts(
+            survivors, {name: reason for name in out if (reason := refusal(offers[name], per_device_mib))}, seen
+        )
+    asked.keep(key, found)
+    return found
 
-    def __init__(self, board: Board, per_device_mib: float) -> None:
-        self.board = board
-        self.need = per_device_mib
-        self.failing: dict[str, Reason] = {}
-        self.changes = Feed()
-        self._seen = -1
 
-    def refresh(self) -> None:
-        """Follow the board."""
-        offers = self.board.offers
-        changed = self.board.changes.since(self._seen) if self._seen >= 0 else None
-        self._seen = self.board.changes.count
-        if changed is None:
-            need = self.need
-            found = {name: reason for name, offer in offers.items() if (reason := refusal(offer, need))}
-            turned = {
-                name for name in found.keys() | self.failing.keys() if found.get(name) is not self.failing.get(name)
-            }
-            self.failing = found
-            for name in turned:
-                self.changes.add(name)
-            return
-        for name in changed:
-            self._note(name, refusal(offers[name], self.need))
-
-    def _note(self, name: str, reason: Reason | None) -> None:
-        if self.failing.get(name) is reason:
-            return
-        if reason is None:
-            del self.failing[name]
-        else:
-            self.failing[name] = reason
-        self.changes.add(name)
-
-    def verdicts(self, asked: Asked) -> Verdicts:
-        """Who passes; the last answer for the same names holds as long as none of them turned."""
-        self.board.admit(asked)
-        self.refresh()
-        last: Verdicts | None = asked.memo.get(self)
-        if last is not None:
-            turned = self.changes.since(last.seen)
-            if turned is not None and asked.members.isdisjoint(turned):
-                last.seen = self.changes.count
-                return last
-        failing = self.failing
-        out = asked.members.intersection(failing)
-        if out:
-            passed: Sequence[str] = [name for name in asked.names if name not in out]
-            found = Verdicts(passed, {name: failing[name] for name in asked.names if name in out}, self.changes.count)
-        else:
-            found = Verdicts(asked.names, {}, self.changes.count)
-        asked.keep(self, found)
-        return found
+def _holds(last: Verdicts, board: Board, asked: Asked, per_device_mib: float) -> bool:
+    changed = board.changes.since(last.seen)
+    if changed is None:
+        return False
+    for name in changed:
+        old, new = last.failed.get(name), refusal(board.offers[name], per_device_mib)
+        if old is not new and (old is not None or name in asked.members):
+            return False
+    last.seen = board.changes.count
+    return True

@@ -12,22 +12,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from flexinfer.contracts.events import PlacementDecided
-from flexinfer.contracts.extender import MAX_SCORE, PodObject
+from flexinfer.contracts.extender import PodObject
 from flexinfer.core.fleet import claims
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.fleet.fold import tick
 from flexinfer.core.fleet.view import FleetView
-from flexinfer.core.placement.boards import Asked, Board, Screen, Verdicts
+from flexinfer.core.placement.boards import Asked, Board, Verdicts, verdicts
 from flexinfer.core.placement.demand import Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
-from flexinfer.core.placement.ranking import Ranking, rank, verdict
-from flexinfer.core.placement.scoreboards import ABSENT, ScoreBoard, Scores
+from flexinfer.core.placement.ranking import ABSENT, Ranking, rank, verdict
+from flexinfer.core.placement.scoreboards import ScoreBoard, Scores
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import Speeds, speeds_of
 
 KEPT_DECISIONS = 300
 KEPT_CANDIDATES = 200_000
-KEPT_SCREENS = 64
+KEPT_BOARDS = 32
 KEPT_SCORE_BOARDS = 64
 MAX_OPEN = 1000
 UNANSWERED_SECONDS = 2.0
@@ -61,8 +61,8 @@ class Desk:
         self.weights = weights
         self.coalesced = 0
         self._reserve_seconds = reserve_seconds
-        self._screens: OrderedDict[tuple[Kind, float], Screen] = OrderedDict()
-        self._score_boards: OrderedDict[tuple[Kind, float, str], ScoreBoard] = OrderedDict()
+        self._boards: OrderedDict[Kind, Board] = OrderedDict()
+        self._score_boards: OrderedDict[tuple[Kind, str], ScoreBoard] = OrderedDict()
         self._speeds: dict[str, Speeds] = {}
         self._speeds_version = -1
         self._open: OrderedDict[str, Attempt] = OrderedDict()
@@ -71,8 +71,8 @@ class Desk:
 
     def filter(self, pod: PodObject, asked: Asked, now: float) -> Verdicts:
         """Who passes. Decided at once when nobody or one does, because prioritize is not asked then."""
-        demand, screen = self._begin(pod, now)
-        found = screen.verdicts(asked)
+        demand, board = self._begin(pod, now)
+        found = verdicts(board, asked, demand.per_device_mib)
         attempt = self._attempt(pod, demand, len(asked.names), found.counts, now)
         earlier = self._open.pop(attempt.pod.uid, None)
         if earlier is not None:
@@ -83,18 +83,20 @@ class Desk:
                 self._open.popitem(last=False)
         else:
             speeds = self._speeds_for(demand)
-            self._decide(attempt, rank(found.passed, screen.board.offers, speeds, self.weights), speeds)
+            self._decide(attempt, rank(found.passed, board.offers, speeds, self.weights), speeds)
         return found
 
     def prioritize(self, pod: PodObject, asked: Asked, now: float) -> Scores:
         """Points lost by each node; the best node is reserved for the pod."""
-        demand, screen = self._begin(pod, now)
+        demand, board = self._begin(pod, now)
         speeds = self._speeds_for(demand)
-        scores = self._score_board(demand, screen, speeds).scores(asked) or self._plain(screen, speeds, asked)
+        passing = verdicts(board, asked, demand.per_device_mib)
+        sums = self._score_board(demand, board, speeds)
+        scores = sums.scores(asked, passing.failed) or self._plain(passing, sums, asked)
         attempt = self._open.pop(pod.metadata.uid, None)
         if attempt is None or attempt.demand != demand:
-            attempt = self._attempt(pod, demand, len(asked.names), screen.verdicts(asked).counts, now)
-        self._decide(attempt, scores.passing(), speeds)
+            attempt = self._attempt(pod, demand, len(asked.names), passing.counts, now)
+        self._decide(attempt, scores.ranking.passing(), speeds)
         return scores
 
     def preempt(self, pod: PodObject, victims: Mapping[str, AbstractSet[str]], now: float) -> list[str]:
@@ -139,7 +141,7 @@ class Desk:
         every = candidates_of(found.ranking, found.speeds, self.weights, found.attempt.at, count)
         return replace(found.payload, candidates=every)
 
-    def _begin(self, pod: PodObject, now: float) -> tuple[Demand, Screen]:
+    def _begin(self, pod: PodObject, now: float) -> tuple[Demand, Board]:
         tick(self.view, now)
         uid = pod.metadata.uid
         held = self.view.claimed_on.get(uid)
@@ -147,35 +149,29 @@ class Desk:
             # A new attempt: what the last one reserved must not count against it.
             claims.release(self.view, uid)
         demand = demand_of(pod)
-        key = (demand.kind, demand.per_device_mib)
-        screen = self._screens.get(key)
-        if screen is None:
-            board = next((one.board for one in self._screens.values() if one.board.kind == demand.kind), None)
-            screen = self._screens[key] = Screen(board or Board(self.view, demand.kind), demand.per_device_mib)
-            _shrink(self._screens, KEPT_SCREENS)
-        self._screens.move_to_end(key)
-        screen.board.refresh(now)
-        return demand, screen
+        board = self._boards.get(demand.kind)
+        if board is None:
+            board = self._boards[demand.kind] = Board(self.view, demand.kind)
+            _shrink(self._boards, KEPT_BOARDS)
+        self._boards.move_to_end(demand.kind)
+        board.refresh(now)
+        return demand, board
 
-    def _score_board(self, demand: Demand, screen: Screen, speeds: Speeds) -> ScoreBoard:
-        key = (demand.kind, demand.per_device_mib, demand.workload)
+    def _score_board(self, demand: Demand, board: Board, speeds: Speeds) -> ScoreBoard:
+        key = (demand.kind, demand.workload)
         found = self._score_boards.get(key)
-        if found is None or found.speeds is not speeds or found.screen is not screen:
-            found = self._score_boards[key] = ScoreBoard(screen, speeds, self.weights)
+        if found is None or found.speeds is not speeds or found.board is not board:
+            found = self._score_boards[key] = ScoreBoard(board, speeds, self.weights)
             _shrink(self._score_boards, KEPT_SCORE_BOARDS)
         self._score_boards.move_to_end(key)
         return found
 
-    def _plain(self, screen: Screen, speeds: Speeds, asked: Asked) -> Scores:
+    def _plain(self, passing: Verdicts, board: ScoreBoard, asked: Asked) -> Scores:
         """Scores normalised over exactly the nodes that pass; the others get 0."""
-        passing = screen.verdicts(asked).passed
-        offers = screen.board.offers
-        ranking = rank(passing, offers, speeds, self.weights)
-        lost = dict(zip(passing, ranking.losses, strict=True))
-        sums = dict(zip(passing, ranking.sums, strict=True))
-        losses = [lost.get(name, MAX_SCORE) for name in asked.names]
-        ranking = Ranking(asked.names, offers, ranking.scale, [sums.get(n, ABSENT) for n in asked.names], losses)
-        return Scores(asked, ranking, losses)
+        ranking = rank(passing.passed, board.board.offers, board.speeds, self.weights)
+        sums = dict(zip(ranking.names, ranking.sums, strict=True))
+        ranking.names, ranking.sums = asked.names, [sums.get(name, ABSENT) for name in asked.names]
+        return Scores(asked, ranking)
 
     def _attempt(
         self, pod: PodObject, demand: Demand, considered: int, counts: Mapping[str, int], now: float
@@ -189,7 +185,7 @@ class Desk:
         names = ranking.names
         offers = ranking.offers
         kept = dict(offers) if len(names) > MAX_CANDIDATES else {name: offers[name] for name in names}
-        ranking = Ranking(names, kept, ranking.scale, ranking.sums, ranking.losses)
+        ranking.offers = kept
         self._put(Pending(attempt, ranking, speeds))
         if names and attempt.pod.uid:
             until = attempt.at + self._reserve_seconds

@@ -42,7 +42,7 @@ def candidates_of(ranking: Ranking, speeds: Speeds, weights: Weights, now: float
         measured_at = speeds.observed_at(speed.key) if speed else None
         ages = (_age(offer.telemetry_at, now), _age(measured_at, now))
         parts = terms(offer, speed, ranking.scale, weights, ages)
-        given = points(ranking.losses[position])
+        given = points(ranking.lost(position))
         found.append(Candidate(node=offer.node, score=given, sum=sum_of(parts), terms=parts))
     return tuple(found)
 

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import compress
+from typing import TypeVar
 
+from flexinfer.contracts.extender import MAX_SCORE
 from flexinfer.core.fleet.units import NOBODY
 from flexinfer.core.fleet.view import FleetView, NodeView
 from flexinfer.core.placement.checks import Reason
@@ -13,26 +15,54 @@ from flexinfer.core.placement.offers import Offer, offer_of, refusal
 from flexinfer.core.placement.scoring import Scale, Weights, division, exact, scale_of, total
 from flexinfer.core.placement.speeds import Speeds
 
+T = TypeVar("T")
+
+ABSENT = -(1 << 62)  # sum of a node that does not pass
+
 
 @dataclass(slots=True)
 class Ranking:
-    """Passing nodes in the order asked, with their sums (scoring.UNIT) and points lost, parallel lists."""
+    """Nodes in the order asked with their sums in scoring.UNIT, ABSENT for those that do not pass.
+
+    ``best`` and ``worst`` are over the others.
+    """
 
     names: Sequence[str]
     offers: Mapping[str, Offer]
     scale: Scale
     sums: list[int]
-    losses: list[int]
+    best: int = 0
+    worst: int = 0
 
-    @property
-    def best(self) -> int:
-        """Highest sum."""
-        return max(self.sums, default=0)
+    def measure(self) -> None:
+        """Find best and worst again."""
+        self.worst = min(self.sums, default=0)
+        if self.worst == ABSENT:
+            self.worst = min((value for value in self.sums if value != ABSENT), default=0)
+        self.best = max(max(self.sums, default=0), self.worst)
 
-    @property
-    def worst(self) -> int:
-        """Lowest sum."""
-        return min(self.sums, default=0)
+    def translated(self, table: Sequence[T]) -> list[T]:
+        """For each node the entry of ``table`` at the points it loses, 0..10."""
+        constant, step = division(self.best, self.worst)
+        if ABSENT in self.sums:
+            return [table[MAX_SCORE if value == ABSENT else (constant - value) // step] for value in self.sums]
+        return [table[(constant - value) // step] for value in self.sums]
+
+    def lost(self, position: int) -> int:
+        """Points lost by one node."""
+        constant, step = division(self.best, self.worst)
+        value = self.sums[position]
+        return MAX_SCORE if value == ABSENT else (constant - value) // step
+
+    def passing(self) -> "Ranking":
+        """A copy without nodes that do not pass."""
+        names, sums = self.names, self.sums
+        if ABSENT in sums:
+            kept = [position for position, value in enumerate(sums) if value != ABSENT]
+            return Ranking(
+                [names[n] for n in kept], self.offers, self.scale, [sums[n] for n in kept], self.best, self.worst
+            )
+        return Ranking(names, self.offers, self.scale, sums.copy(), self.best, self.worst)
 
     def order(self, limit: int) -> list[int]:
         """Positions of the best ``limit``, best first; equal sums by name."""
@@ -59,11 +89,11 @@ def verdict(
 
 
 def rank(names: Sequence[str], offers: Mapping[str, Offer], speeds: Speeds, weights: Weights) -> Ranking:
-    """Sums and losses over exactly these nodes."""
+    """Sums over exactly these nodes, which all pass."""
     scale = scale_of([offers[name] for name in names], speeds)
-    sums = [summed(offers[name], speeds, scale, weights) for name in names]
-    constant, step = division(max(sums, default=0), min(sums, default=0))
-    return Ranking(names, offers, scale, sums, [(constant - value) // step for value in sums])
+    found = Ranking(names, offers, scale, [summed(offers[name], speeds, scale, weights) for name in names])
+    found.measure()
+    return found
 
 
 def summed(offer: Offer, speeds: Speeds, scale: Scale, weights: Weights) -> int:

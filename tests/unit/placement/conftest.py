@@ -23,7 +23,7 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.hardware.device_class import device_class
 from flexinfer.core.placement.boards import Asked, Verdicts
 from flexinfer.core.placement.desk import Desk
-from flexinfer.core.placement.scoring import Weights, points
+from flexinfer.core.placement.scoring import Weights
 
 NOW = 1_800_000_000.0
 CARDS: dict[str, dict[str, Any]] = {
@@ -105,7 +105,7 @@ class Asking:
 
     def prioritize(self, pod: PodObject, names: Sequence[str]) -> list[tuple[str, int]]:
         found = self.desk.prioritize(pod, Asked(names), self.fleet.now)
-        return [(name, points(loss)) for name, loss in zip(found.asked.names, found.losses, strict=True)]
+        return list(zip(found.asked.names, found.ranking.translated(range(10, -1, -1)), strict=True))
 
     def decided(self) -> PlacementDecided:
         """The newest decision."""

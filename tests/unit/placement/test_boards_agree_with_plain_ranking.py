@@ -11,7 +11,7 @@ from flexinfer.core.placement.demand import demand_of
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.offers import offer_of, refusal
 from flexinfer.core.placement.ranking import rank
-from flexinfer.core.placement.scoring import Weights, points
+from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import speeds_of
 
 NAMES = tuple(f"n{number}" for number in range(8))
@@ -56,7 +56,7 @@ def plainly(view, demand, names, now):
     offers = {name: offer_of(view.node(name), demand.kind, now) for name in names}
     passed = [name for name in names if refusal(offers[name], demand.per_device_mib) is None]
     ranking = rank(passed, offers, speeds_of(view, demand.workload), Weights())
-    return passed, {name: points(loss) for name, loss in zip(passed, ranking.losses, strict=True)}
+    return passed, dict(zip(passed, ranking.translated(range(10, -1, -1)), strict=True))
 
 
 @settings(max_examples=150, deadline=None)
@@ -85,5 +85,5 @@ def test_boards_equal_the_plain_form_after_any_history(make_fleet, pod, history)
 
         assert list(verdicts.passed) == passed
         assert set(verdicts.failed) == set(names) - set(passed)
-        given_points = {name: points(loss) for name, loss in zip(names, scores.losses, strict=True)}
+        given_points = dict(zip(names, scores.ranking.translated(range(10, -1, -1)), strict=True))
         assert given_points == {name: expected.get(name, 0) for name in names}

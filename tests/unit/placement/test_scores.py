@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flexinfer.contracts.events import BenchCompleted
 from flexinfer.core.placement.offers import Offer
 from flexinfer.core.placement.ranking import rank
-from flexinfer.core.placement.scoring import Scale, Weights, cost_share, points, terms, total
+from flexinfer.core.placement.scoring import Scale, Weights, cost_share, terms, total
 from flexinfer.core.placement.speeds import Speeds
 
 percent = st.floats(0, 100)
@@ -44,7 +44,7 @@ def measured(by_class: dict[str, float]) -> Speeds:
 
 def scores(fleet: list[Offer], by_class: dict[str, float], weights: Weights | None = None) -> dict[str, int]:
     found = rank([o.node for o in fleet], {o.node: o for o in fleet}, measured(by_class), weights or Weights())
-    return {name: points(loss) for name, loss in zip(found.names, found.losses, strict=True)}
+    return dict(zip(found.names, found.translated(range(10, -1, -1)), strict=True))
 
 
 @given(fleets, speeds, st.builds(Weights, *[st.floats(0, 1e6)] * 5))
