@@ -32,6 +32,9 @@ _TYPES: tuple[type[EventData], ...] = (
 )  # fmt: skip
 
 
+PIPE_WIDTH = 200  # a pipe has no edge to fold at
+
+
 async def run(settings: StatusSettings) -> int:
     """Print once; exit code 1 if the bus cannot be read."""
     clock = SystemClock()
@@ -48,6 +51,8 @@ async def run(settings: StatusSettings) -> int:
         await bus.close()
     if settings.output == "text":
         console = Console()
+        if not console.is_terminal:
+            console = Console(width=PIPE_WIDTH)
         for table in tables(events, clock.now()):
             console.print(table)
     else:
@@ -89,30 +94,34 @@ def _nodes(events: tuple[Event, ...], now: float) -> Table:
     hardware = {e.data.node: e.data for e in events if isinstance(e.data, NodeHardware)}
     telemetry = {e.data.node: e for e in events if isinstance(e.data, NodeTelemetry)}
     status = {e.data.node: e.data.state for e in events if isinstance(e.data, NodeStatus)}
-    table = _table("Nodes", "node", "state", "device", "memory", "free", "util", "temp", "age")
+    table = _table("Nodes", "node", "state", "free / all", "load", "temp", "age")
     for name, found in sorted(hardware.items()):
         event = telemetry.get(name)
         live = event.data if event and isinstance(event.data, NodeTelemetry) else None
-        age = _number(now - event.at, 0, "s") if event else "-"
-        label = f"{name} (virtual)" if found.virtual else name
-        state = status.get(name, "?")
-        cpu = f"{found.cpu.model or 'CPU'} ({found.cpu.threads} threads)"
+        label = f"[bold]{name}[/bold]" + (" (virtual)" if found.virtual else "")
         table.add_row(
-            label, state, cpu, _number(found.cpu.memory_mib, 0, " MiB"),
-            _number(live.memory_free_mib if live else None, 0, " MiB"),
-            _number(live.cpu_util_percent if live else None, 0, " %"), "-", age,
+            label, status.get(name, "?"), _of(live.memory_free_mib if live else None, found.cpu.memory_mib),
+            _number(live.cpu_util_percent if live else None, 0, " %"), "-",
+            _number(now - event.at, 0, " s") if event else "never",
         )  # fmt: skip
         by_uuid = {d.uuid: d for d in live.devices} if live else {}
+        table.add_row(f"  {escape(found.cpu.model or 'CPU')}, {found.cpu.threads} threads")
         for device in found.devices:
             figures = by_uuid.get(device.uuid)
             table.add_row(
-                "", device.health.state, escape(f"{device.product or device.vendor} [{device.arch or '?'}]"),
-                _number(device.memory_mib, 0, " MiB"),
-                _number(figures.memory_free_mib if figures else None, 0, " MiB"),
+                escape(f"  {device.product or device.vendor} {device.arch or ''}"), device.health.state,
+                _of(figures.memory_free_mib if figures else None, device.memory_mib),
                 _number(figures.util_percent if figures else None, 0, " %"),
-                _number(figures.temperature_celsius if figures else None, 0, " °C"), age,
+                _number(figures.temperature_celsius if figures else None, 0, " °C"),
             )  # fmt: skip
     return table
+
+
+def _of(free: int | None, whole: int | None) -> str:
+    def gib(mib: int | None) -> str:
+        return "?" if mib is None else f"{mib / 1024:.1f}"
+
+    return f"{gib(free)} / {gib(whole)} GiB"
 
 
 def _models(events: tuple[Event, ...]) -> Table:
@@ -122,29 +131,28 @@ def _models(events: tuple[Event, ...]) -> Table:
         if isinstance(event.data, ModelLoad):
             key = (event.data.namespace, event.data.model)
             outstanding[key] = outstanding.get(key, 0) + event.data.outstanding
-    table = _table("Models", "model", "phase", "ready", "outstanding", "endpoints", "message")
+    table = _table("Models", "model", "phase", "ready", "busy", "serves at")
     for event in events:
         if isinstance(event.data, ModelPhase):
             data = event.data
             key = (data.namespace, data.model)
             served = endpoints.get(key)
-            where = ", ".join(f"{e.node or e.pod} {e.url}" for e in served.endpoints) if served else ""
+            where = "\n".join(f"{e.node or e.pod} {e.url}" for e in served.endpoints) if served else ""
             table.add_row(
                 f"{data.namespace}/{data.model}", data.phase, f"{data.ready_replicas}/{data.replicas}",
-                str(outstanding.get(key, 0)), where or "-", data.message,
+                str(outstanding.get(key, 0)), where or data.message,
             )  # fmt: skip
     return table
 
 
 def _results(events: tuple[Event, ...]) -> Table:
-    table = _table("Measured", "workload", "device class", "tokens/s", "spread", "first token p50", "key")
+    table = _table("Measured", "workload on device class", "tokens/s", "spread", "first token")
     for event in events:
         if isinstance(event.data, BenchCompleted):
             data = event.data
             first = data.first_token.p50 * 1000 if data.first_token else None
             table.add_row(
-                data.workload, data.device_class + (" (virtual)" if data.virtual else ""),
-                _number(data.tokens_per_second, 1), _number(data.spread_percent, 1, " %"),
-                _number(first, 0, " ms"), data.key,
+                f"{data.workload}\n  {data.device_class}{' (virtual)' if data.virtual else ''}",
+                _number(data.tokens_per_second, 1), _number(data.spread_percent, 1, " %"), _number(first, 0, " ms"),
             )  # fmt: skip
     return table

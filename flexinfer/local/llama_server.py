@@ -56,6 +56,7 @@ FLAGS = (
     Flag(("-n", "--predict", "--n-predict"), "n_predict", int, env="LLAMA_ARG_N_PREDICT"),
     Flag(("-t", "--threads"), "cpuparams.n_threads", int, env="LLAMA_ARG_THREADS"),
     Flag(("-tb", "--threads-batch"), "cpuparams_batch.n_threads", int),
+    Flag(("--poll",), "cpuparams.poll", int),
     Flag(("--threads-http",), "n_threads_http", int, env="LLAMA_ARG_THREADS_HTTP"),
     Flag(("-np", "--parallel"), "n_parallel", int, env="LLAMA_ARG_N_PARALLEL"),
     Flag(("-b", "--batch-size"), "n_batch", int, env="LLAMA_ARG_BATCH"),
@@ -189,6 +190,8 @@ def fill(params: Any, given: Mapping[str, Any], engine: Any) -> None:
             setattr(getattr(params, owner) if owner else params, field, value)
     if "cpuparams.n_threads" in given and "cpuparams_batch.n_threads" not in given:
         params.cpuparams_batch.n_threads = given["cpuparams.n_threads"]
+    if "cpuparams.poll" in given:
+        params.cpuparams_batch.poll = given["cpuparams.poll"]
 
 
 _HANDLED = frozenset({
