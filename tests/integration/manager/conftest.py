@@ -16,8 +16,18 @@ from flexinfer.apps.manager import policy_of, watched
 from flexinfer.config.manager import ManagerSettings
 from flexinfer.contracts.crds import crd_manifests
 from flexinfer.contracts.envelope import EventMint
-from flexinfer.contracts.events import BenchCompleted, BenchFailed, Cpu, Device, NodeHardware
-from flexinfer.contracts.kubernetes import CRDS, MODELDEPLOYMENTS, MODELS, NODES, PODS, Object, Resource
+from flexinfer.contracts.events import BenchCompleted, BenchFailed, Cpu, Device, ModelEndpoint, ModelPhase, NodeHardware
+from flexinfer.contracts.kubernetes import (
+    CONFIGMAPS,
+    CRDS,
+    DEPLOYMENTS,
+    MODELDEPLOYMENTS,
+    MODELS,
+    NODES,
+    PODS,
+    Object,
+    Resource,
+)
 from flexinfer.contracts.termination import encode_outcome
 from flexinfer.core.lifecycle.view import BENCH_KEY
 from flexinfer.local.kubeapi import EmbeddedApi
@@ -156,6 +166,29 @@ def measured(env: dict[str, str]) -> BenchCompleted:
     )
 
 
+class Counting:
+    """A KubeApi that remembers the writes made through it, and may stop the manager after one of them."""
+
+    def __init__(self, api: KubeClient) -> None:
+        self._api = api
+        self.writes: list[tuple[str, str]] = []
+        self.after: Callable[[int], None] = lambda _count: None
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._api, name)
+        if name not in {"create", "replace", "patch", "delete"}:
+            return found
+
+        async def write(resource: Resource, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await found(resource, *args, **kwargs)
+            finally:
+                self.writes.append((name, resource.plural))
+                self.after(len(self.writes))
+
+        return write
+
+
 class World:
     """Everything of one test. ``manage`` starts a manager, ``kill`` ends it as a crash would."""
 
@@ -169,6 +202,7 @@ class World:
         self.reader = Reader()
         self.settings = ManagerSettings(nats_url="nats://x:4222", proxy_url="http://proxy:8080", leader_elect=False)
         self.manager: Manager | None = None
+        self.counting = Counting(api)
         self._tasks: Supervisor | None = None
         self._boots = 0
         self._managers: list[MemoryBus] = []
@@ -178,9 +212,9 @@ class World:
         clock = SystemClock()
         bus = MemoryBus(self.broker)
         self._managers.append(bus)
-        recorder = EventRecorder(self.api, "manager", clock, "m1")
+        recorder = EventRecorder(self.counting, "manager", clock, "m1")
         mint = EventMint.start("manager", "m1", f"b{self._boots}", clock.now)
-        self.manager = Manager(policy_of(self.settings), Interpreter(self.api, bus, recorder, mint), bus, clock)
+        self.manager = Manager(policy_of(self.settings), Interpreter(self.counting, bus, recorder, mint), bus, clock)
         tasks = self._tasks = Supervisor("manager")
         for resource, namespace, labels in watched(self.settings):
             tasks.forever(resource.plural, Informer(self.api, resource, self.manager.pump.offer, namespace, labels).run)
@@ -188,6 +222,11 @@ class World:
         tasks.forever("events", recorder.run)
         tasks.forever("act", self.manager.act)
         return self.manager
+
+    def crash(self) -> None:
+        """Ask for the end of the manager from inside one of its own calls; ``kill`` then waits for it."""
+        for task in list(self._tasks._tasks) if self._tasks else ():
+            task.cancel()
 
     async def kill(self) -> None:
         if self._tasks:
@@ -203,23 +242,29 @@ class World:
         cpu = Cpu(model="Test CPU", threads=2, memory_mib=16000)
         await self.bus.publish(self.agent.mint(NodeHardware(node=name, devices=devices, cpu=cpu)))
 
-    async def apply(self, name: str = "m", spec: Object | None = None, kind: Resource = MODELDEPLOYMENTS) -> Object:
+    async def apply(
+        self,
+        name: str = "m",
+        spec: Object | None = None,
+        kind: Resource = MODELDEPLOYMENTS,
+        *,
+        direct: bool = False,
+        namespace: str = "default",
+    ) -> Object:
+        """Create or change an object of ours; ``direct``: past the API, so that faults are left for the manager."""
         body = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": spec or SPEC,
         }
-        return await self.api.patch(kind, name, body, "default", kind="apply", field_manager="user")
+        if direct:
+            entry = self.server.catalog.by_kind(kind.api_version, kind.kind)
+            return self.server.registry.create(entry, namespace, body)
+        return await self.api.patch(kind, name, body, namespace, kind="apply", field_manager="user")
 
     async def get(self, name: str = "m", kind: Resource = MODELDEPLOYMENTS) -> Object:
         return await self.api.get(kind, name, "default")
-
-    def stored(self, resource: Resource) -> list[Object]:
-        """Objects as the manager's own view of the API server would list them."""
-        kind = self.server.catalog.by_kind(resource.api_version, resource.kind)
-        assert kind is not None
-        return list(self.server.store.all(kind.bucket))
 
     async def phase(self, wanted: str, name: str = "m", kind: Resource = MODELDEPLOYMENTS) -> Object:
         """Wait until the object has a phase; the object."""
@@ -231,7 +276,39 @@ class World:
                     if found.get("status", {}).get("phase") == wanted:
                         return found
                     await asyncio.sleep(0.02)
-        raise AssertionError(f"{name} is {found.get('status')}, not {wanted}")
+        raise AssertionError(f"{name} is {found.get('status')}, not {wanted}; {await self._pods()}")
+
+    async def _pods(self) -> str:
+        """What the API and the manager's view know of pods, for the message of a failed wait."""
+        stored = (await self.api.list(PODS, "default")).items
+        groups = self.manager.view.pods.values() if self.manager else ()
+        viewed = [pod for group in groups for pod in group.values()]
+        return f"API {[_brief(pod) for pod in stored]}, view {[_brief(pod) for pod in viewed]}"
+
+    async def scaled(self, replicas: int, name: str = "m") -> None:
+        """Wait until the Deployment asks for this many replicas."""
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(NotFound):
+                    found = await self.api.get(DEPLOYMENTS, name, "default")
+                    if found["spec"]["replicas"] == replicas:
+                        return
+                await asyncio.sleep(0.01)
+
+    async def recorded(self) -> dict[str, str]:
+        """Wait for the record of results; its data."""
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(NotFound):
+                    found = await self.api.get(CONFIGMAPS, "flexinfer-benchmark-results", "flexinfer-system")
+                    return dict(found["data"])
+                await asyncio.sleep(0.02)
+
+    async def count(self, resource: Resource, wanted: int, labels: str = "", namespace: str = "default") -> None:
+        """Wait until there are this many objects."""
+        async with asyncio.timeout(15):
+            while len((await self.api.list(resource, namespace, labels=labels)).items) != wanted:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
     async def gone(self, name: str = "m", kind: Resource = MODELDEPLOYMENTS) -> None:
         async with asyncio.timeout(10):
@@ -241,6 +318,10 @@ class World:
                 except NotFound:
                     return
                 await asyncio.sleep(0.02)
+
+
+def _brief(pod: Object) -> tuple[Any, ...]:
+    return pod["metadata"]["name"], pod["metadata"]["resourceVersion"], pod["spec"].get("nodeName"), pod.get("status")
 
 
 SPEC: Object = {
@@ -269,8 +350,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         stack.push_async_callback(found.kill)
         stack.push_async_callback(found.kubelet.stop)
         await bus.ensure()
-        from flexinfer.contracts.events import ModelEndpoint, ModelPhase  # noqa: PLC0415
-
         await bus.follow((ModelPhase, ModelEndpoint, BenchCompleted), found.reader)
         found.kubelet.start()
         yield found
