@@ -17,12 +17,10 @@ FIELDS: tuple[str, ...] = (
     "index", "uuid", "name", "pci.bus_id", "memory.total", "memory.used", "memory.free", "utilization.gpu",
     "temperature.gpu", "power.draw", "compute_cap", "driver_version", "mig.mode.current",
 )  # fmt: skip
-EXTRA_FIELDS: tuple[str, ...] = (
-    "uuid",
-    "clocks.sm",
-    "clocks_throttle_reasons.active",
+FURTHER_FIELDS: tuple[str, ...] = (
+    "clocks.sm", "clocks_throttle_reasons.active", "clocks_event_reasons.active",
     "ecc.errors.uncorrected.volatile.total",
-)
+)  # fmt: skip
 LIST_ARGS = ("-L",)
 
 _BAD_FIELD = re.compile(r'Field "([^"]{1,80})" is not a valid field to query')
@@ -149,8 +147,17 @@ def reading_of(row: dict[str, str]) -> Reading:
             memory_free_mib=count(row.get("memory.free")),
             temperature_celsius=celsius(row.get("temperature.gpu")),
             power_watts=watts(row.get("power.draw")),
+            sm_clock_mhz=count(row.get("clocks.sm")),
+            throttle=throttle_reasons(_mask(row)),
+            ecc_uncorrected=count(row.get("ecc.errors.uncorrected.volatile.total")),
         ),
     )
+
+
+def _mask(row: dict[str, str]) -> int | None:
+    """The bit mask of clock reasons, under its name before and since driver 535."""
+    names = ("clocks_throttle_reasons.active", "clocks_event_reasons.active")
+    return next((mask for name in names if (mask := integer(row.get(name), 16)) is not None), None)
 
 
 def _uuid(text: str | None) -> str | None:
@@ -178,25 +185,6 @@ def _condition(row: dict[str, str]) -> str:
     live = ("memory.total", "memory.used", "utilization.gpu", "temperature.gpu")
     broken = [name for name in live if "unknown error" in row.get(name, "").lower()]
     return "unknown-error" if len(broken) == len(live) else ""
-
-
-def extras(rows: Sequence[dict[str, str]]) -> dict[str, tuple[int | None, tuple[str, ...] | None, int | None]]:
-    """uuid → (SM clock in MHz, throttle reasons, uncorrected ECC errors) of the second query."""
-    return {
-        row.get("uuid", ""): (
-            count(row.get("clocks.sm")),
-            throttle_reasons(integer(row.get("clocks_throttle_reasons.active"), 16)),
-            count(row.get("ecc.errors.uncorrected.volatile.total")),
-        )
-        for row in rows
-    }
-
-
-def with_extras(reading: Reading, found: dict[str, tuple[int | None, tuple[str, ...] | None, int | None]]) -> Reading:
-    """The reading with the figures of the second query."""
-    clock, throttle, ecc = found.get(reading.uuid or "", (None, None, None))
-    live = replace(reading.live, sm_clock_mhz=clock, throttle=throttle, ecc_uncorrected=ecc)
-    return replace(reading, live=live)
 
 
 def with_parts(readings: Sequence[Reading], listed: Sequence[Listed]) -> list[Reading]:

@@ -74,6 +74,18 @@ class CaseFiles:
         return self.node.links.get(path)
 
 
+class HandClock:
+    """A clock moved by the test."""
+
+    at = 1000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
 class Replay:
     """One machine with the agent's sources on it."""
 
@@ -84,9 +96,9 @@ class Replay:
         files = CaseFiles(self.node)
         self.kernel = Kernel(files, "/host")
         self.machine = Machine(files)
-        self.clock = SystemClock()
+        self.clock: Any = SystemClock()
         python = case["inputs"].get("python") or {}
-        self.sources = (
+        self.sources: tuple[Any, ...] = (
             NvidiaSource(
                 self.tools, self.kernel, Nvml(load=lambda: stub_pynvml(python.get("pynvml") or {})), self.clock,
                 self.machine.memory, direct_paths=False,
@@ -99,6 +111,12 @@ class Replay:
         )  # fmt: skip
         self.board = Board(Station("node", "flexinfer.ai/", "test", 30.0, 2.0), self.machine.cpu())
         self.prober = Prober(self.board, self.sources, self.clock)
+
+    def use_hand_clock(self) -> None:
+        """Time stands still unless the test moves ``clock.at``."""
+        self.clock = HandClock()
+        for source in self.sources:
+            source.clock = self.clock
 
     async def document(self) -> dict[str, Any]:
         """What ``--once --output json`` would print."""

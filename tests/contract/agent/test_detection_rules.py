@@ -329,3 +329,67 @@ async def test_arm_has_no_avx512(describe: Any) -> None:
     found = await describe(files={"/proc/cpuinfo": "processor: 0\nFeatures\t: fp asimd avx512f_like\n"})
 
     assert found["labels"]["cpu.avx512"] == "false"
+
+
+def calls(replayed: Any, program: str) -> int:
+    return sum(1 for call in replayed.tools.calls if program in call)
+
+
+async def probes(replayed: Any, minutes: int) -> None:
+    """Probes each 30 seconds and samples between them, as the agent's loop does."""
+    for _ in range(minutes * 2):
+        for source in replayed.sources:
+            await source.find()
+        replayed.clock.at += 15
+        for source in replayed.sources:
+            if source.period is not None:
+                assert await source.sample()
+        replayed.clock.at += 15
+
+
+async def test_a_tool_is_called_once_per_quarter_minute_at_most(replay_of: Any, machines: Any) -> None:
+    replayed = replay_of(machines.case(**machines.smi(machines.row(0))))
+    replayed.use_hand_clock()
+
+    await probes(replayed, 5)
+
+    assert calls(replayed, "nvidia-smi") == 21  # the first answer is asked for more fields once
+
+
+async def test_expensive_tools_are_asked_when_the_kernel_has_news(replay_of: Any, machines: Any) -> None:
+    files, links = machines.pci("0000:03:00.0", "1002", "744c", "030000", "amdgpu")
+    device = "/sys/class/drm/card0/device"
+    files |= {
+        f"{device}/vendor": "0x1002\n", f"{device}/uevent": "PCI_SLOT_NAME=0000:03:00.0\n",
+        f"{device}/mem_info_vram_total": "25753026560\n", f"{device}/mem_info_vram_used": "0\n",
+        f"{device}/gpu_busy_percent": "5\n",
+    }  # fmt: skip
+    replayed = replay_of(machines.case(files=files, links=links, **machines.rocm(machines.card())))
+    replayed.use_hand_clock()
+    amd = replayed.sources[1]
+
+    await probes(replayed, 9)
+    once = calls(replayed, "rocm-smi")
+    replayed.node.files[f"{device}/gpu_busy_percent"] = "77\n"
+    live = await amd.sample()
+    found = await amd.find()
+    await probes(replayed, 2)
+
+    assert once == 2
+    assert [figures.util_percent for figures in live.values()] == [77.0]
+    assert found.units[0].live.util_percent == 77.0
+    assert found.units[0].source == "rocm-smi"
+    assert calls(replayed, "rocm-smi") == 4
+    replayed.node.files[f"{device}/current_compute_partition"] = "CPX\n"
+    await amd.find()
+    assert calls(replayed, "rocm-smi") == 6
+
+
+async def test_without_sysfs_the_amd_tool_is_asked_for_figures_only(replay_of: Any, machines: Any) -> None:
+    replayed = replay_of(machines.case(**machines.rocm(machines.card(), machines.card())))
+    replayed.use_hand_clock()
+
+    await probes(replayed, 5)
+
+    assert calls(replayed, "rocm-smi") == 2 + 19
+    assert calls(replayed, "rocminfo") == 1

@@ -50,7 +50,6 @@ def test_text_of_tools(raw: bytes) -> None:
     readings = nvidia_smi.with_parts(nvidia_smi.with_complaints(readings, lines), listed)
     for unit in nvidia.units(readings, "test", Memory(), ()):
         assert unit.memory_mib is None or unit.memory_mib > 0
-    nvidia_smi.extras(nvidia_smi.parse_table(text, nvidia_smi.EXTRA_FIELDS).rows)
     for failure in (nvidia_smi.failure_of, rocm.failure_of, intel.failure_of):
         assert all(isinstance(part, str) for part in failure(text, 3))
     rocm.parse_smi(text)
