@@ -18,6 +18,7 @@ from flexinfer.local.kubeapi.fieldsets import (
     remove,
     same,
 )
+from flexinfer.local.kubeapi.lastapplied import KUBECTL, last_applied, write_last_applied
 from flexinfer.local.kubeapi.objects import Json, clone, meta
 from flexinfer.local.kubeapi.schema import ANY, Schema
 
@@ -85,17 +86,30 @@ def apply(live: Json, wanted: Json, schema: Schema, owner: Owner, *, force: bool
     claimed = fields_of(wanted, schema)
     previous = owners.get(owner, frozenset())
     collisions = _collisions(owners, owner, claimed, live, wanted, schema)
-    if collisions and not force:
+    if collisions and not force and not _taken_from_client(owner, collisions, live, schema):
         raise _conflict(collisions)
     for other, paths in collisions.items():
         owners[other] -= paths
     result: Json = merge(live, wanted, schema)
     others = frozenset[Path]().union(*(fields for other, fields in owners.items() if other != owner))
     _prune(result, previous - claimed, claimed | others, schema)
+    if owner.manager == KUBECTL:
+        write_last_applied(result, wanted)
     owners[owner] = claimed
     times.pop(owner, None)
     record_owners(result, owners, times, now)
     return result
+
+
+def _taken_from_client(owner: Owner, collisions: dict[Owner, FieldSet], live: Json, schema: Schema) -> bool:
+    """Whether kubectl collides only with what it applied itself before, from the client side."""
+    if owner.manager != KUBECTL:
+        return False
+    applied = last_applied(live)
+    if applied is None:
+        return False
+    own = fields_of(applied, schema)
+    return all(paths <= own for paths in collisions.values())
 
 
 def _collisions(

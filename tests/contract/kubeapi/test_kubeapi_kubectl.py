@@ -16,9 +16,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from aiohttp import web
+from yarl import URL
 
 SESSION = Path(__file__).with_name("session")
 RECORDED = SESSION / "recorded.json"
+REQUESTS = SESSION / "requests.jsonl"
+RECORDING = bool(os.environ.get("CONTRACT_KUBECTL_RECORD"))
 KUBECTL = os.environ.get("KUBECTL") or shutil.which("kubectl")
 NAMESPACE = "kubectl-session"
 
@@ -74,10 +78,70 @@ class Kubectl:
         return process.returncode, out.decode(), "\n".join(lines)
 
 
+class Wire:
+    """A proxy that notes the requests of kubectl and the status of each answer."""
+
+    def __init__(self, http):
+        self._http = http
+        self.seen = []
+
+    async def handle(self, request):
+        body = await request.read()
+        headers = {name: request.headers[name] for name in ("Accept", "Content-Type") if name in request.headers}
+        auth = {"Authorization": f"Bearer {self._http.server.token}"}
+        url = self._http.server.url + request.raw_path
+        async with self._http.session.request(
+            request.method, URL(url, encoded=True), data=body or None, headers=headers | auth, ssl=False
+        ) as answer:
+            self.seen.append(
+                {
+                    "method": request.method,
+                    "path": request.path,
+                    "query": dict(request.query),
+                    "headers": headers,
+                    "body": json.loads(body) if body else None,
+                    "status": answer.status,
+                }
+            )
+            reply = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.headers["Content-Type"]})
+            await reply.prepare(request)
+            async for part in answer.content.iter_any():
+                await reply.write(part)
+        return reply
+
+    def worth_keeping(self):
+        """Requests in order, without repetitions and without those that name generated objects."""
+        kept = []
+        for request in self.seen:
+            text = json.dumps(request)
+            generated = re.search(r"/(pods|replicasets)/(web|count)-|/events/", text)
+            if not generated and (not kept or kept[-1] != request):
+                kept.append(request)
+        return kept
+
+
 @pytest.fixture
-async def kubectl(api_server, http, tmp_path):
+async def wire(http):
+    """The recording proxy, only while recording."""
+    if not RECORDING:
+        yield None
+        return
+    wire = Wire(http)
+    app = web.Application(client_max_size=8 << 20)
+    app.router.add_route("*", "/{path:.*}", wire.handle)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    wire.url = "http://{}:{}".format(*runner.addresses[0])
+    yield wire
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def kubectl(api_server, http, wire, tmp_path):
     # kubectl sends no credentials over plain HTTP: the embedded server takes the token from the path as well.
     server = api_server.url if api_server.real else f"{api_server.url}/{api_server.token}"
+    server = wire.url if wire else server
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -150,20 +214,23 @@ async def perform(kubectl, http, step, tmp_path):
         await asyncio.sleep(0.1)
     if "grep" in step:
         text = "\n".join(line for line in text.splitlines() if re.search(step["grep"], line))
+    if "sort" in step:
+        text = "\n".join(sorted(text.splitlines()))
     if "only" in step:
         text = "\n".join(sorted(set(text.split()) & set(step["only"])))
     return code, equalise(text)
 
 
-async def test_a_session_prints_what_a_real_server_makes_it_print(kubectl, http, api_server, tmp_path):
+async def test_a_session_prints_what_a_real_server_makes_it_print(kubectl, http, api_server, wire, tmp_path):
     steps = yaml.safe_load((SESSION / "commands.yaml").read_text())
     recording = []
     for step in steps:
         code, text = await perform(kubectl, http, step, tmp_path)
         recording.append({"run": step["run"], "code": code, "output": text.splitlines()})
-    if os.environ.get("CONTRACT_KUBECTL_RECORD"):
+    if wire:
         assert api_server.real, "only a real server is worth recording"
         RECORDED.write_text(json.dumps(recording, indent=1) + "\n")
+        REQUESTS.write_text("".join(json.dumps(request) + "\n" for request in wire.worth_keeping()))
     expected = json.loads(RECORDED.read_text())
     assert len(steps) >= 30
     different = [
