@@ -41,7 +41,7 @@ async def run(settings: BenchSettings) -> int:
         try:
             bus = await NatsBus.start(
                 settings.nats_url,
-                name="bench",
+                name=f"flexinfer-bench {settings.subject().key}",
                 cluster=settings.cluster,
                 credentials=settings.nats_credentials,
                 ca=settings.nats_ca,

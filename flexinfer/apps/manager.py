@@ -37,6 +37,7 @@ from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.placement.quantization import meets, need_of
 from flexinfer.ports import Bus, KubeFact
 from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.drifting import DRIFT, FOLLOWED, DriftWatcher
 from flexinfer.runtime.interpreter import Interpreter
 from flexinfer.runtime.journal import Header, Journal
 from flexinfer.runtime.manager import Manager
@@ -74,14 +75,16 @@ async def run(settings: ManagerSettings) -> int:
         recorder = EventRecorder(api, "manager", clock, instance)
         mint = EventMint.start("manager", instance, boot, clock.now, settings.cluster)
         journal = _journal(settings, stack, instance, clock.now())
-        manager = Manager(policy_of(settings), Interpreter(api, bus, recorder, mint), bus, clock, journal=journal)
+        interpreter = Interpreter(api, bus, recorder, mint)
+        manager = Manager(policy_of(settings), interpreter, bus, clock, journal=journal)
+        drifting = DriftWatcher(lambda effect: interpreter.perform(DRIFT, effect))
         fleet = FleetView()
         intake, nudger = FleetIntake(fleet, clock.now), Nudger(fleet, api, clock)
         tasks = Supervisor("manager")
         stack.push_async_callback(recorder.flush)
         stack.push_async_callback(tasks.close)
         sinks: dict[str, tuple[Callable[[KubeFact], None], ...]] = {
-            PODS.plural: (intake.kube, nudger.kube),
+            PODS.plural: (intake.kube, nudger.kube, drifting.kube),
             NODES.plural: (intake.kube,),
         }
         informers = [
@@ -90,13 +93,15 @@ async def run(settings: ManagerSettings) -> int:
         ]
         for informer, (resource, _, _) in zip(informers, watched(settings), strict=True):
             tasks.forever(f"watch {resource.plural}", informer.run)
-        tasks.forever("bus", lambda: manager.follow((STATE_TYPES, intake.bus), ((PlacementDecided,), nudger.bus)))
+        others = ((STATE_TYPES, intake.bus), ((PlacementDecided,), nudger.bus), (FOLLOWED, drifting.bus))
+        tasks.forever("bus", lambda: manager.follow(*others))
         tasks.forever("events", recorder.run)
 
         async def lead(_fencing: int = 0) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(manager.act(), name="act")
                 group.create_task(nudger.run(), name="nudge")
+                group.create_task(drifting.run(), name="drift")
 
         elector = Elector(api, settings.namespace, LEASE, f"{instance}_{boot}", clock)
         tasks.forever("lead", (lambda: elector.run(lead)) if settings.leader_elect else lead)

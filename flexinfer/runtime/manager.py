@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from flexinfer.contracts.events import (
     BenchCompleted,
+    BenchDrifted,
     BenchFailed,
     EventData,
     ModelDemand,
@@ -33,7 +34,7 @@ from flexinfer.runtime.pump import Pump, Reducers
 log = logging.getLogger(__name__)
 
 FLEET: tuple[type[EventData], ...] = (NodeHardware, NodeStatus, NodeTelemetry, PlacementDecided)
-RESULTS: tuple[type[EventData], ...] = (BenchCompleted, BenchFailed)
+RESULTS: tuple[type[EventData], ...] = (BenchCompleted, BenchFailed, BenchDrifted)
 USE: tuple[type[EventData], ...] = (ModelDemand, ModelLoad)
 OWN: tuple[type[EventData], ...] = (ModelPhase, ModelEndpoint)
 

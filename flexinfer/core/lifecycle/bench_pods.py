@@ -4,7 +4,7 @@ from flexinfer.contracts.events import Endpoint
 from flexinfer.contracts.kubernetes import Object
 from flexinfer.contracts.labels import POD_BENCHMARK_KEY
 from flexinfer.core.lifecycle.description import Description
-from flexinfer.core.lifecycle.fold_results import BENCH_CONTAINER
+from flexinfer.core.lifecycle.fold_results import BENCH_CONTAINER, outdated_since
 from flexinfer.core.lifecycle.job import IN_PLACE, Run
 from flexinfer.core.lifecycle.objects import annotations, condition, deleting, holds, labels, name_of, status
 from flexinfer.core.lifecycle.pods import CONTAINER, port_of
@@ -49,10 +49,11 @@ def running_replica(view: LifecycleView, wanted: Description, run: Run) -> str:
 
 def instances_of(view: LifecycleView, wanted: Description, run: Run, job: Object | None) -> tuple[Endpoint, ...]:
     """What the hidden alias of a run points at: its own engine, or the replica that is measured in place."""
-    if job is None or deleting(job) or run.key in view.fleet.results:
+    measured = run.key in view.fleet.results and outdated_since(view, run.key) is None
+    if job is None or deleting(job) or measured:
         return ()
     target = annotations(job).get(IN_PLACE, "")
-    measured = [pod for pod in bench_pods(view, wanted, run) if engine_ready(pod)]
+    started = [pod for pod in bench_pods(view, wanted, run) if engine_ready(pod)]
     running = [
         pod
         for pod in view.pods_of(wanted.uid)
@@ -65,5 +66,5 @@ def instances_of(view: LifecycleView, wanted: Description, run: Run, job: Object
             node=str((pod.get("spec") or {}).get("nodeName") or "") or None,
             device_class=run.option.device_class,
         )
-        for pod in sorted([*measured, *running], key=name_of)
+        for pod in sorted([*started, *running], key=name_of)
     )

@@ -16,6 +16,7 @@ from flexinfer.core.lifecycle.claims import Claim, read_claim
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.fit import Option
+from flexinfer.core.lifecycle.fold_results import outdated_since
 from flexinfer.core.lifecycle.job import Run, bench_job
 from flexinfer.core.lifecycle.naming import job_name
 from flexinfer.core.lifecycle.objects import condition, deleting, holds, labels, meta, name_of, parse_time, status, uid
@@ -85,12 +86,24 @@ def plan_benchmarks(
         result = view.fleet.results.get(run.key)
         if result is not None:
             out.results[run.option.device_class] = result
-            out.effects += _finished(case, result)
+            since = outdated_since(view, run.key) if deployed and wanted.measure.enabled else None
+            out.effects += _finished(case, result) if since is None else _again(case, since, out)
         elif wanted.measure.enabled:
             _next_step(case, out)
         out.effects += _alias(case)
     out.effects += _leftovers(view, wanted, {run.key for run in runs if wanted.measure.enabled})
     return out
+
+
+def _again(case: _Case, since: float, out: Benchmarks) -> list[Effect]:
+    """Measure what drifted, beside serving: the result we have stands until the new one is there."""
+    done_at = parse_time(status(case.job).get("completionTime")) if case.job else None
+    if case.job and done_at is not None and done_at <= since:
+        return [] if deleting(case.job) else [_drop(case.job)]
+    aside = Benchmarks()
+    _next_step(case, aside)
+    out.wake_at += aside.wake_at
+    return aside.effects
 
 
 def _finished(case: _Case, result: BenchCompleted) -> list[Effect]:

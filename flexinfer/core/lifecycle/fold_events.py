@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import (
     BenchCompleted,
+    BenchDrifted,
     BenchFailed,
     EventData,
     ModelDemand,
@@ -18,7 +19,7 @@ from flexinfer.contracts.events import (
 )
 from flexinfer.contracts.topics import order_key
 from flexinfer.core.lifecycle.description import ModelKey
-from flexinfer.core.lifecycle.fold_results import put_failure, put_result
+from flexinfer.core.lifecycle.fold_results import put_drift, put_failure, put_result
 from flexinfer.core.lifecycle.view import RECORDS, LifecycleView, ModelState
 
 Keys = set[ModelKey]
@@ -35,7 +36,7 @@ def fold_event(view: LifecycleView, event: Event, at: float) -> Keys:
             return _node_status(view, data)
         case NodeTelemetry() as data:
             return _telemetry(view, data, at)
-        case BenchCompleted() | BenchFailed():
+        case BenchCompleted() | BenchFailed() | BenchDrifted():
             return _bench(view, event)
         case ModelDemand() as data:
             return _demand(view, data, at)
@@ -54,6 +55,8 @@ def _bench(view: LifecycleView, event: Event) -> Keys:
     if isinstance(event.data, BenchCompleted):
         view.on_bus[event.data.key] = event.at
         return put_result(view, event.data, event.at)
+    if isinstance(event.data, BenchDrifted):
+        return put_drift(view, event.data.key, event.at) if event.data.drifted else set()
     return put_failure(view, event.data) if isinstance(event.data, BenchFailed) else set()
 
 

@@ -14,6 +14,7 @@ from flexinfer.core.lifecycle.view import BENCH_KEY, RECORDS, LifecycleView
 
 CLAIM_APP_LABEL = "flexinfer-benchmark-claims"
 BENCH_CONTAINER = "bench"
+REMEASURE_SECONDS = 3600.0  # a sick node drifts from a new result as from the old one: it must not keep its class busy
 
 _record = json.Decoder(dict[str, object])
 _result = json.Decoder(BenchCompleted)
@@ -40,6 +41,19 @@ def put_failure(view: LifecycleView, failure: BenchFailed) -> set[ModelKey]:
     """A run ended without a result."""
     view.failed_runs[failure.key] = failure
     return set(view.by_name.get((failure.namespace, failure.model), ()))
+
+
+def put_drift(view: LifecycleView, key: str, at: float) -> set[ModelKey]:
+    """An engine is slower than the result of this key says."""
+    view.drifted[key] = max(at, view.drifted.get(key, 0.0))
+    result = view.fleet.results.get(key)
+    return set(view.by_workload.get(result.workload, ())) if result else set()
+
+
+def outdated_since(view: LifecycleView, key: str) -> float | None:
+    """When drift put a result in doubt that is old enough to be measured again; None: it stands."""
+    at = view.drifted.get(key, 0.0)
+    return at if at - view.measured_at.get(key, 0.0) > REMEASURE_SECONDS else None
 
 
 def read_termination(view: LifecycleView, pod: Object, at: float) -> set[ModelKey]:

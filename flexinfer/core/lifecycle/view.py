@@ -86,6 +86,7 @@ class LifecycleView:
     pod_owner: dict[Name, str] = field(default_factory=dict)  # pod → uid of the model
     failed_runs: dict[str, BenchFailed] = field(default_factory=dict)  # last failure on the bus, by benchmark key
     measured_at: dict[str, float] = field(default_factory=dict)  # of results, by benchmark key
+    drifted: dict[str, float] = field(default_factory=dict)  # benchmark key → when an engine was last told to be slower
     on_bus: dict[str, float] = field(default_factory=dict)  # results the bus holds: key → when measured
     phases: dict[Name, ModelPhase] = field(default_factory=dict)  # as the bus holds them
     endpoints: dict[Name, ModelEndpoint] = field(default_factory=dict)  # as the bus holds them, hidden ones included
