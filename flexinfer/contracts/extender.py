@@ -84,14 +84,14 @@ class NamedNode(Struct, frozen=True):
 class RawNodeList(Struct, frozen=True):
     """A NodeList whose items are kept as the bytes received."""
 
-    items: tuple[msgspec.Raw, ...] | None = None
+    items: list[msgspec.Raw] | None = None
 
 
 class Arguments(Struct, frozen=True):
-    """ExtenderArgs with both lists undecoded, because an answer often needs no more than their bytes."""
+    """ExtenderArgs with nodes and names undecoded, because an answer often needs no more than their bytes."""
 
     pod: PodObject | None = msgspec.field(name="Pod", default=None)
-    nodes: msgspec.Raw = msgspec.field(name="Nodes", default=msgspec.Raw())
+    nodes: RawNodeList | None = msgspec.field(name="Nodes", default=None)
     node_names: msgspec.Raw = msgspec.field(name="NodeNames", default=msgspec.Raw())
 
 
@@ -136,17 +136,10 @@ class HostPriority(Struct, frozen=True):
     score: Score = msgspec.field(name="Score")
 
 
-class NodeItems(Struct, frozen=True):
-    """A NodeList made of nodes as received."""
-
-    items: tuple[msgspec.Raw, ...]
-    metadata: dict[str, str] = {}
-
-
 class FilterResult(Struct, frozen=True):
     """ExtenderFilterResult. In the form asked for, the other list stays null."""
 
-    nodes: NodeItems | None = msgspec.field(name="Nodes", default=None)
+    nodes: msgspec.Raw = msgspec.field(name="Nodes", default=msgspec.Raw(b"null"))
     node_names: tuple[str, ...] | None = msgspec.field(name="NodeNames", default=None)
     failed: dict[str, str] = msgspec.field(name="FailedNodes", default={})
     unresolvable: dict[str, str] = msgspec.field(name="FailedAndUnresolvableNodes", default={})

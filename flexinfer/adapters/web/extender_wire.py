@@ -4,6 +4,7 @@ Requests come with node names, with whole nodes, or with the lower-case keys of 
 keys case-insensitively, so any case is read. Answers are PascalCase in the form asked for.
 """
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +18,9 @@ from flexinfer.contracts.extender import (
     MetaPod,
     MetaVictims,
     NamedNode,
-    NodeItems,
     PodObject,
     PreemptionArguments,
     PreemptionResult,
-    RawNodeList,
 )
 from flexinfer.core.placement.boards import Asked, Verdicts
 from flexinfer.core.placement.scoreboards import Scores
@@ -39,7 +38,6 @@ _arguments = msgspec.json.Decoder(Arguments)
 _preemption = msgspec.json.Decoder(PreemptionArguments)
 _any_case = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _names = msgspec.json.Decoder(list[str])
-_node_list = msgspec.json.Decoder(RawNodeList)
 _named = msgspec.json.Decoder(NamedNode)
 _encode = msgspec.json.Encoder().encode
 
@@ -52,15 +50,12 @@ class BadRequest(ValueError):
 
 @dataclass(slots=True)
 class NodeQuery:
-    """A filter or prioritize request. ``raw``: the list as received, of names or, if ``whole``, of nodes.
-
-    ``items``: the nodes by name in full-node form.
-    """
+    """A filter or prioritize request. ``raw``: the list of names as received; ``items``: in full-node form the nodes
+    as received, by name, else None."""
 
     pod: PodObject
     asked: Asked
-    raw: msgspec.Raw
-    whole: bool = False
+    raw: bytes = b""
     items: Mapping[str, msgspec.Raw] | None = None
 
 
@@ -78,20 +73,17 @@ class Dialogue:
         """Raises BadRequest."""
         try:
             found = _arguments.decode(body)
-            if found.pod is None or (_absent(found.nodes) and _absent(found.node_names)):
+            if found.pod is None or (found.nodes is None and _absent(found.node_names)):
                 found = _arguments.decode(_recased(body))
             if found.pod is None:
                 raise BadRequest("the request has no Pod")
             if not _absent(found.node_names):
-                return NodeQuery(found.pod, self._asked(bytes(found.node_names)), found.node_names)
-            if _absent(found.nodes):
+                raw = bytes(found.node_names)
+                return NodeQuery(found.pod, self._asked(raw), raw)
+            if found.nodes is None:
                 raise BadRequest("the request has neither Nodes nor NodeNames")
-            items = {
-                _named.decode(item).metadata.name: item
-                for item in _node_list.decode(found.nodes).items or ()
-                if not _absent(item)
-            }
-            return NodeQuery(found.pod, Asked(list(items)), found.nodes, True, items)  # noqa: FBT003 - whole
+            items = {_name_of(item): item for item in found.nodes.items or () if not _absent(item)}
+            return NodeQuery(found.pod, Asked.distinct(list(items)), items=items)
         except DECODE_ERRORS as err:
             raise BadRequest(f"the request is not valid: {err}") from err
 
@@ -111,11 +103,11 @@ class Dialogue:
     def filter_answer(self, query: NodeQuery, found: Verdicts) -> bytes:
         """What passed in the form asked for; every other name with its sentence, by whether evictions cure it."""
         if query.items is not None:
-            kept = [query.items[name] for name in found.passed]
-            return _filter_result(found, b"null", _encode(NodeItems(tuple(kept))))
+            kept = b",".join([query.items[name] for name in found.passed])
+            return _filter_result(found, b"null", b'{"metadata":{},"items":[%b]}' % kept)
         if found.encoded is None:
             if found.survivors is query.asked and query.asked.untouched:
-                names = bytes(query.raw)
+                names = query.raw
             else:
                 # kube-scheduler asks about the survivors next, in this order and with these bytes.
                 names = _encode(found.passed)
@@ -128,6 +120,15 @@ class Dialogue:
 def _absent(raw: msgspec.Raw) -> bool:
     """Missing or null, without copying what is there."""
     return memoryview(raw).nbytes <= 4 and bytes(raw) in {b"", b"null"}
+
+
+# How Go writes a Node; the name cannot hold an escape, because it is a DNS name.
+_GO_NODE = re.compile(rb'\{"metadata":\{"name":"([a-z0-9.-]{1,253})"')
+
+
+def _name_of(item: msgspec.Raw) -> str:
+    found = _GO_NODE.match(memoryview(item))
+    return found.group(1).decode() if found else _named.decode(item).metadata.name
 
 
 def _recased(body: bytes) -> bytes:
