@@ -188,10 +188,8 @@ def fill(params: Any, given: Mapping[str, Any], engine: Any) -> None:
         if name not in _HANDLED:
             owner, _, field = name.rpartition(".")
             setattr(getattr(params, owner) if owner else params, field, value)
-    if "cpuparams.n_threads" in given and "cpuparams_batch.n_threads" not in given:
-        params.cpuparams_batch.n_threads = given["cpuparams.n_threads"]
-    if "cpuparams.poll" in given:
-        params.cpuparams_batch.poll = given["cpuparams.poll"]
+    for name in ("n_threads", "poll"):
+        setattr(params.cpuparams_batch, name, given.get(f"cpuparams_batch.{name}", getattr(params.cpuparams, name)))
 
 
 _HANDLED = frozenset({

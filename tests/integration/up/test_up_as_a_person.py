@@ -4,9 +4,11 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import nats
 import pytest
+import yaml
 from driving import Up, eventually, processes_of
 
 pytestmark = pytest.mark.engine
@@ -90,9 +92,7 @@ def test_an_unknown_model_is_an_openai_error(demo: Up) -> None:
 
 
 def _kube(demo: Up, method: str, path: str, body: object = None) -> dict[str, object]:
-    import yaml  # noqa: PLC0415 - only this helper reads a kubeconfig
-
-    config = yaml.safe_load(open(demo.note["kubeconfig"]))  # noqa: SIM115, PTH123
+    config = yaml.safe_load(Path(demo.note["kubeconfig"]).read_text())
     server = config["clusters"][0]["cluster"]["server"]
     token = config["users"][0]["user"].get("token", "")
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
