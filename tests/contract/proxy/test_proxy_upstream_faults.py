@@ -1,6 +1,7 @@
 """Engines that speak broken HTTP: nothing of it becomes somebody else's answer."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -142,20 +143,23 @@ async def test_answers_without_a_body_end_with_their_head(rig: Rig, engine: Echo
 
 
 async def test_an_early_refusal_of_a_large_body_reaches_the_client(rig: Rig, engine: EchoEngine) -> None:
-    server = await asyncio.start_server(_refuse_early, "127.0.0.1", 0)
+    ended = asyncio.Event()
+
+    async def refuse_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 16):
+                pass
+        writer.transport.abort()
+        ended.set()
+
+    server = await asyncio.start_server(refuse_early, "127.0.0.1", 0)
     await rig.route(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
 
     answer = await rig.ask(post("/v1/chat/completions", b'{"model": "m", "pad": "' + b"x" * (8 << 20) + b'"}'))
 
     assert (answer.status, answer.body) == (413, b"no")
+    await asyncio.wait_for(ended.wait(), 5)
     server.close()
     await server.wait_closed()
-
-
-async def _refuse_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
-    await writer.drain()
-    while await reader.read(1 << 16):
-        pass
-    writer.close()
