@@ -188,8 +188,14 @@ def fill(params: Any, given: Mapping[str, Any], engine: Any) -> None:
         if name not in _HANDLED:
             owner, _, field = name.rpartition(".")
             setattr(getattr(params, owner) if owner else params, field, value)
+    _batch_follows(params, given)
+
+
+def _batch_follows(params: Any, given: Mapping[str, Any]) -> None:
+    """Prompt processing uses what was asked for generation, unless it has a flag of its own."""
     for name in ("n_threads", "poll"):
-        setattr(params.cpuparams_batch, name, given.get(f"cpuparams_batch.{name}", getattr(params.cpuparams, name)))
+        if f"cpuparams.{name}" in given and f"cpuparams_batch.{name}" not in given:
+            setattr(params.cpuparams_batch, name, given[f"cpuparams.{name}"])
 
 
 _HANDLED = frozenset({
