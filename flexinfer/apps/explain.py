@@ -11,6 +11,7 @@ from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.config.people import ExplainSettings
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import PlacementDecided
+from flexinfer.core.placement.explanation import parse_weights, what_if
 from flexinfer.ports import BusRefused, BusUnavailable
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.connecting import wait_connected
@@ -22,6 +23,10 @@ async def run(settings: ExplainSettings) -> int:
     name = settings.pod.removeprefix("pod/").removeprefix("pods/")
     if not name:
         return fail("flexinfer explain: name a pod, for example: flexinfer explain pod/smollm2-5d9c7b7c4-x2x9z", 2)
+    try:
+        weights = parse_weights([settings.what_if])
+    except ValueError as err:
+        return fail(f"flexinfer explain: {err}", 2)
     bus = await NatsBus.start(
         settings.nats_url, name="explain", cluster=settings.cluster, credentials=settings.nats_credentials,
         ca=settings.nats_ca, clock=SystemClock(),
@@ -44,10 +49,14 @@ async def run(settings: ExplainSettings) -> int:
         return fail(
             f"flexinfer explain: no decision about {settings.namespace}/{name} in the log; decided pods: {known}"
         )
+    try:
+        decided = what_if(last.data, weights) if weights else last.data
+    except ValueError as err:
+        return fail(f"flexinfer explain: {err}", 2)
     if settings.output == "text":
-        show(last, last.data)
+        show(last, decided)
     else:
-        document = msgspec.to_builtins(last.data) | {"decidedAt": last.time.isoformat()}
+        document = msgspec.to_builtins(decided) | {"decidedAt": last.time.isoformat()}
         text = msgspec.json.encode(document).decode() if settings.output == "json" else yaml.safe_dump(document)
         sys.stdout.write(text.rstrip() + "\n")
     return 0

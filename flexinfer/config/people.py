@@ -53,4 +53,5 @@ class ExplainSettings(ClientSettings):
 
     pod: str = setting("", "pod name, or pod/<name>", positional=True)
     namespace: str = setting("default", "namespace of the pod")
+    what_if: str = setting("", "rank the recorded terms again by other weights: weights.tps=1,weights.cost=0")
     output: Literal["text", "json", "yaml"] = setting("text", "format")

@@ -14,7 +14,7 @@ from flexinfer.adapters.web import extender_wire as wire
 from flexinfer.adapters.web.ops import Report, answer_ops
 from flexinfer.adapters.web.serve import Receive, Scope, Send, respond
 from flexinfer.core.placement.desk import Desk
-from flexinfer.core.placement.explanation import what_if
+from flexinfer.core.placement.explanation import parse_weights, what_if
 from flexinfer.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -145,26 +145,6 @@ class ExtenderApp:
             await respond(send, 400, msgspec.json.encode({"error": str(err)}))
             return
         await respond(send, 200, msgspec.json.encode(answer))
-
-
-def parse_weights(texts: list[str]) -> dict[str, float]:
-    """``weights.tps=1`` and more, each or several separated by commas. Raises ValueError.
-
-    >>> parse_weights(["weights.tps=1,weights.cost=0"])
-    {'tps': 1.0, 'cost': 0.0}
-    """
-    found: dict[str, float] = {}
-    for text in ",".join(texts).split(","):
-        if not text:
-            continue
-        name, equals, value = text.partition("=")
-        try:
-            found[name.removeprefix("weights.").strip()] = float(value)
-        except ValueError:
-            raise ValueError(f"{text!r} is no weight; write weights.tps=1") from None
-        if not equals:
-            raise ValueError(f"{text!r} is no weight; write weights.tps=1")
-    return found
 
 
 async def read_or_drain(receive: Receive, limit: int) -> bytes | None:

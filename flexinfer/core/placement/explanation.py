@@ -104,6 +104,26 @@ def _words(candidate: Candidate) -> str:
     return f"{parts[0]} ({', '.join(part for part in parts[1:] if part)})"
 
 
+def parse_weights(texts: Sequence[str]) -> dict[str, float]:
+    """``weights.tps=1`` and more, each or several separated by commas. Raises ValueError.
+
+    >>> parse_weights(["weights.tps=1,weights.cost=0"])
+    {'tps': 1.0, 'cost': 0.0}
+    """
+    found: dict[str, float] = {}
+    for text in ",".join(texts).split(","):
+        if not text:
+            continue
+        name, equals, value = text.partition("=")
+        try:
+            found[name.removeprefix("weights.").strip()] = float(value)
+        except ValueError:
+            raise ValueError(f"{text!r} is no weight; write weights.tps=1") from None
+        if not equals:
+            raise ValueError(f"{text!r} is no weight; write weights.tps=1")
+    return found
+
+
 def what_if(decided: PlacementDecided, weights: Mapping[str, float]) -> PlacementDecided:
     """The same recorded terms under other weights, by term name: tps, util, cost, kvCache, vramFree.
 

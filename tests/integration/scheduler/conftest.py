@@ -110,6 +110,15 @@ class Cluster:
             await until(lambda: self.status(url, "/readyz", 200), "extender ready")
         return url, process
 
+    async def command(self, name: str, *args: str) -> str:
+        """Output of ``flexinfer <name>``, empty if it failed."""
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "flexinfer"), name, "--nats-url", self.server.url, *args,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        return out.decode() if process.returncode == 0 else ""
+
     async def status(self, url: str, path: str, wanted: int) -> bool:
         assert self._session is not None
         with suppress(aiohttp.ClientError):

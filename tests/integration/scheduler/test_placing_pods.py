@@ -1,5 +1,7 @@
 """From an unbound pod to a binding, over real HTTP, a real bus and the embedded API."""
 
+import msgspec
+
 from flexinfer.contracts.kubernetes import EVENTS, PODS
 
 
@@ -50,3 +52,21 @@ async def test_pods_go_to_the_fast_card_first_then_to_the_next_and_then_wait(clu
 
 async def within(events, wanted) -> bool:
     return wanted <= await events()
+
+
+async def test_flexinfer_explain_tells_the_decision_and_what_other_weights_would_do(cluster):
+    await cluster.gpu_node("slow", "3090", util=0.0)
+    await cluster.gpu_node("fast", "4090", util=60.0)
+    for kind, speed in (("4090", 58.0), ("3090", 10.0)):
+        await cluster.measured("m-0123456789ab", kind, speed)
+    url, _ = await cluster.extender()
+    cluster.schedule(url)
+    await cluster.pod("one", key="m-0123456789ab")
+    await cluster.until(lambda: cluster.decisions, "decided")
+
+    async def ranked(*flags):
+        text = await cluster.command("explain", "pod/one", "--output", "json", *flags)
+        return [candidate["node"] for candidate in msgspec.json.decode(text)["candidates"]] if text else []
+
+    assert await cluster.until(ranked, "in the log") == ["fast", "slow"]
+    assert await ranked("--what-if", "weights.tps=0") == ["slow", "fast"]
