@@ -31,7 +31,7 @@ lint: setup ## formatting, lint, types, layers
 	$(BIN)/lint-imports --no-logo
 
 check: lint ## lint, generated files, quick tests; every commit passes it
-	$(BIN)/python -m pytest tests/unit tests/replay tests/contract/schemas tests/contract/crds
+	$(BIN)/python -m pytest tests/unit $(wildcard tests/replay) tests/contract/schemas tests/contract/crds
 
 test: setup ## check's tests plus the real bus, the real engine, real processes
 	$(BIN)/python -m pytest tests --ignore=tests/cluster
