@@ -37,7 +37,9 @@ def validate(value: Any, schema: Schema, path: str) -> list[Cause]:
             return []
         return [_wrong_type(path, value, schema.type)]
     if schema.int_or_string:
-        plain = isinstance(value, (int, str)) and not isinstance(value, bool)
+        if isinstance(value, str):
+            return _common(value, schema, path) + _string(value, schema, path)
+        plain = isinstance(value, int) and not isinstance(value, bool)
         return _common(value, schema, path) if plain else [_wrong_type(path, value, "integer,string")]
     if schema.type and not _is_type(value, schema.type):
         return [_wrong_type(path, value, schema.type)]
