@@ -12,6 +12,7 @@ from flexinfer.local.kubeapi.errors import ApiError
 from flexinfer.local.kubeapi.faults import ConnectionCut, Faults
 from flexinfer.local.kubeapi.objects import Json, meta
 from flexinfer.local.kubeapi.patching import json_patch, merge_patch
+from flexinfer.local.kubeapi.piping import Pipes
 from flexinfer.local.kubeapi.reading import Lists, renderer, selection
 from flexinfer.local.kubeapi.registry import Registry, WriteOptions
 from flexinfer.local.kubeapi.requests import (
@@ -41,11 +42,18 @@ class Application:
     """Serves one registry. ``logs`` answers pods/log; see subresources.Logs."""
 
     def __init__(
-        self, registry: Registry, watches: Watches, faults: Faults, token: str, logs: subresources.Logs | None
+        self,
+        registry: Registry,
+        watches: Watches,
+        pipes: Pipes,
+        faults: Faults,
+        token: str,
+        logs: subresources.Logs | None,
     ) -> None:
         self.registry = registry
         self.lists = Lists(registry)
         self._watches = watches
+        self._pipes = pipes
         self._faults = faults
         self._token = token.encode()
         self._documents = discovery.Documents(registry.catalog)
@@ -70,7 +78,9 @@ class Application:
             return
         except ConnectionCut:
             return
-        if response is not None:
+        if response is not None and response.parts is not None:
+            await self._pipes.send(response.parts, response.content_type, receive, send)
+        elif response is not None:
             await respond(send, response.status, response.body, response.content_type, response.headers)
 
     def _authenticate(self, request: Request) -> None:

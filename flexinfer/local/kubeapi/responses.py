@@ -1,6 +1,6 @@
 """Answers: status code, body, headers."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ class Response:
     body: bytes
     content_type: bytes = JSON
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    parts: AsyncIterator[bytes] | None = None  # instead of a body: what comes, as it comes
 
 
 def answer(value: Any, status: int = 200, *, as_yaml: bool = False) -> Response:

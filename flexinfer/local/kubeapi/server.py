@@ -14,6 +14,7 @@ from flexinfer.local.kubeapi.app import Application
 from flexinfer.local.kubeapi.catalog import Catalog
 from flexinfer.local.kubeapi.controllers import Controllers
 from flexinfer.local.kubeapi.faults import Faults
+from flexinfer.local.kubeapi.piping import Pipes
 from flexinfer.local.kubeapi.registry import Registry
 from flexinfer.local.kubeapi.store import Store
 from flexinfer.local.kubeapi.subresources import Logs
@@ -57,7 +58,8 @@ class EmbeddedApi:
         self.store.hook(lambda change: crds.register(self.catalog, change))
         self._tasks = Supervisor("kubeapi")
         self._watches = Watches(self.store, self._tasks)
-        self._app = Application(self.registry, self._watches, self.faults, self.token, logs)
+        self._pipes = Pipes(self._tasks)
+        self._app = Application(self.registry, self._watches, self._pipes, self.faults, self.token, logs)
         self._controllers = Controllers(self.registry) if controllers else None
         self._server: WebServer | None = None
         self._make_namespaces()
@@ -101,6 +103,7 @@ class EmbeddedApi:
         """End watches cleanly, let requests finish, stop the controllers."""
         self.faults.clear()
         self._watches.end_all()
+        self._pipes.end_all()
         if self._server:
             await self._server.stop()
             self._server = None

@@ -143,7 +143,7 @@ class Subresources:
         except LookupError as err:
             raise errors.bad_request(str(err.args[0]) if err.args else "no logs") from err
         if not isinstance(text, bytes):
-            text = b"".join([part async for part in text])
+            return Response(200, b"", b"text/plain", parts=text)
         return Response(200, text, b"text/plain")
 
     # --- others ----------------------------------------------------------------------------------------------
