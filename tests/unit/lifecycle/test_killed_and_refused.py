@@ -83,9 +83,16 @@ def walk(sim: Any, guard: Callable[[], None] = lambda: None) -> list[Any]:
     return pictures
 
 
+class Reference(dict[str, Any]):
+    """What an undisturbed walk ends in; a short name, because a failing property prints its arguments."""
+
+    def __repr__(self) -> str:
+        return "Reference()"
+
+
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, Any]:
-    return {}
+    return Reference()
 
 
 def _reference(undisturbed: dict[str, Any], new_sim: Any) -> tuple[list[Any], int]:
