@@ -5,7 +5,7 @@ from typing import Any
 from flexinfer.contracts.crds.fields import Wire
 from flexinfer.contracts.crds.model import Model
 from flexinfer.contracts.crds.modeldeployment import ModelDeployment
-from flexinfer.contracts.crds.schema import Schema, structural
+from flexinfer.contracts.crds.schema import Schema, structural, without_defaults
 from flexinfer.contracts.kubernetes import GROUP, MODELDEPLOYMENTS, MODELS, Resource
 
 __all__ = ["Model", "ModelDeployment", "crd_manifests"]
@@ -36,7 +36,7 @@ def _crd(resource: Resource, short: str, cls: type[Wire], replicas: str) -> dict
         "metadata": {"type": "object"},
         **schema["properties"],
     }
-    schema["properties"]["status"].pop("default", None)
+    schema["properties"]["status"] = without_defaults(schema["properties"]["status"])  # observed, never assumed
     version = {
         "name": resource.version,
         "served": True,

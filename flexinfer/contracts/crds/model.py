@@ -22,7 +22,10 @@ class Serverless(Wire):
     """Scaling to zero and back."""
 
     model_config = rules(
-        rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be larger than maxReplicas")
+        rule(
+            "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be larger than maxReplicas",
+        )
     )
 
     enabled: bool = True

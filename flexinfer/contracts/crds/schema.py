@@ -19,6 +19,16 @@ def structural(cls: type[BaseModel]) -> Schema:
     return _convert(raw, raw.get("$defs", {}))
 
 
+def without_defaults(node: Schema) -> Schema:
+    """The same schema, in which nothing is filled in."""
+    out = {key: value for key, value in node.items() if key != "default"}
+    if "properties" in out:
+        out["properties"] = {name: without_defaults(child) for name, child in out["properties"].items()}
+    if "items" in out:
+        out["items"] = without_defaults(out["items"])
+    return out
+
+
 def _convert(node: Schema, defs: dict[str, Schema]) -> Schema:
     node = _resolve(node, defs)
     out = {key: value for key, value in node.items() if key not in _DROPPED}

@@ -214,6 +214,7 @@ def test_the_schema_is_structural(crd: Any) -> None:
     assert [column["name"] for column in version["additionalPrinterColumns"]] == [
         "Backend", "Phase", "Replicas", "Tokens/s", "Age",
     ]  # fmt: skip
+    assert not any("default" in node for node in _nodes(version["schema"]["openAPIV3Schema"]["properties"]["status"]))
     assert set(version["subresources"]) == {"status", "scale"}
     assert crd["spec"]["names"]["shortNames"] in (["mdep"], ["mdl"])
 
