@@ -1,7 +1,10 @@
 """``flexinfer-agent``: what accelerators this node has, told to the bus and to the Node object.
 
-Bus and API may each be away, at start or later: the agent goes on with what it can reach.
+Bus and API may each be away, at start or later: the agent goes on with what it can reach. The clients are imported
+where they are made: one probe alone (``--once --dry-run``) needs none of them and starts in half the time.
 """
+
+# ruff: noqa: PLC0415 - see above
 
 import asyncio
 import logging
@@ -14,17 +17,9 @@ import msgspec
 import yaml
 
 from flexinfer import __version__
-from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.gpu.files import RootedFiles
 from flexinfer.adapters.gpu.machine import Machine
 from flexinfer.adapters.gpu.sources import sources
-from flexinfer.adapters.inference.fetch import PageReader
-from flexinfer.adapters.kube.client import KubeClient
-from flexinfer.adapters.kube.credentials import KubeconfigError
-from flexinfer.adapters.kube.informer import Informer
-from flexinfer.adapters.kube.recorder import EventRecorder
-from flexinfer.adapters.web.ops import ops_app
-from flexinfer.adapters.web.serve import PortBusy, WebServer, listen
 from flexinfer.config.agent import AgentSettings
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.kubernetes import NODES, PODS
@@ -32,10 +27,10 @@ from flexinfer.contracts.labels import ENABLED_LABEL
 from flexinfer.core.hardware import notices
 from flexinfer.core.hardware.notices import Notice
 from flexinfer.core.hardware.report import document, table
-from flexinfer.ports import Bus, HostFiles
+from flexinfer.ports import Bus, HostFiles, KubeApi
 from flexinfer.runtime.agent.board import Board, Station
 from flexinfer.runtime.agent.cloud import CloudNotices
-from flexinfer.runtime.agent.engines import EngineWatch
+from flexinfer.runtime.agent.engines import EngineWatch, Pods
 from flexinfer.runtime.agent.noticing import Noticer
 from flexinfer.runtime.agent.pods import PodWatch
 from flexinfer.runtime.agent.probing import Prober
@@ -62,9 +57,8 @@ class _Parts:
     board: Board
     prober: Prober
     tasks: Supervisor
-    pages: PageReader
     bus: Bus | None
-    api: KubeClient | None
+    api: KubeApi | None
 
 
 async def run(settings: AgentSettings) -> int:
@@ -77,7 +71,7 @@ async def run(settings: AgentSettings) -> int:
         if settings.once:
             return await _once(parts, teller, projector)
         stop = stop_signals()
-        _start(parts, teller, projector)
+        _start(parts, teller, projector, stack)
         await stop.wait()
         await parts.tasks.close()
         await teller.status("offline", "the agent was stopped")
@@ -89,31 +83,45 @@ async def _compose(settings: AgentSettings, stack: AsyncExitStack) -> _Parts:
     files = RootedFiles(settings.root)
     machine = Machine(files)
     board = Board(_station(settings), machine.cpu())
-    tasks, pages = Supervisor("agent"), PageReader()
-    stack.push_async_callback(pages.aclose)
+    tasks = Supervisor("agent")
     bus, api = await _bus(settings, clock, stack), await _api(settings, stack)
     stack.push_async_callback(tasks.close)
     prober = Prober(board, sources(files, machine, settings.root, settings.host_root, clock), clock)
-    return _Parts(settings, clock, files, machine, board, prober, tasks, pages, bus, api)
+    return _Parts(settings, clock, files, machine, board, prober, tasks, bus, api)
 
 
-def _start(parts: _Parts, teller: Teller, projector: Projector | None) -> None:
-    tasks, settings, machine, node = parts.tasks, parts.settings, parts.machine, parts.board.station.node
+def _start(parts: _Parts, teller: Teller, projector: Projector | None, stack: AsyncExitStack) -> None:
+    from flexinfer.adapters.inference.fetch import PageReader
+
+    tasks, machine = parts.tasks, parts.machine
+    pages = PageReader()
+    stack.push_async_callback(pages.aclose)
     parts.prober.start(tasks)
     tasks.forever("hardware", teller.hardware)
     tasks.forever("telemetry", lambda: teller.telemetry(machine.busy, machine.memory))
-    tasks.forever("notices", Noticer(teller, _looks(parts)).run)
+    cloud = CloudNotices(parts.settings.cloud_notices, pages.read, parts.clock)
+    tasks.forever("notices", Noticer(teller, (*_looks(parts), cloud.look)).run)
     if parts.api and projector:
-        recorder = EventRecorder(parts.api, "agent", parts.clock, node)
-        pods = PodWatch(parts.board, recorder.emit, teller.tell)
-        tasks.forever("kube events", recorder.run)
-        tasks.forever("node", Informer(parts.api, NODES, projector.take, fields=f"metadata.name={node}").run)
-        tasks.forever("pods", Informer(parts.api, PODS, pods.take, fields=f"spec.nodeName={node}").run)
-        tasks.forever("pod checks", pods.run)
-        tasks.forever("projection", projector.run)
-        tasks.forever("engines", EngineWatch(parts.board, parts.pages.read, parts.clock, pods.engines).run)
+        engines = _watch(parts, parts.api, teller, projector)
+        tasks.forever("engines", EngineWatch(parts.board, pages.read, parts.clock, engines).run)
     ready = _readiness(parts, projector)
-    tasks.forever("ops", lambda: _serve_ops(settings, ready), backoff=BIND_AGAIN_SECONDS)
+    tasks.forever("ops", lambda: _serve_ops(parts.settings, ready), backoff=BIND_AGAIN_SECONDS)
+
+
+def _watch(parts: _Parts, api: KubeApi, teller: Teller, projector: Projector) -> Pods:
+    """Follow the Node and its pods; the engines among them."""
+    from flexinfer.adapters.kube.informer import Informer
+    from flexinfer.adapters.kube.recorder import EventRecorder
+
+    tasks, node = parts.tasks, parts.board.station.node
+    recorder = EventRecorder(api, "agent", parts.clock, node)
+    pods = PodWatch(parts.board, recorder.emit, teller.tell)
+    tasks.forever("kube events", recorder.run)
+    tasks.forever("node", Informer(api, NODES, projector.take, fields=f"metadata.name={node}").run)
+    tasks.forever("pods", Informer(api, PODS, pods.take, fields=f"spec.nodeName={node}").run)
+    tasks.forever("pod checks", pods.run)
+    tasks.forever("projection", projector.run)
+    return pods.engines
 
 
 async def _once(parts: _Parts, teller: Teller, projector: Projector | None) -> int:
@@ -140,6 +148,8 @@ def _station(settings: AgentSettings) -> Station:
 async def _bus(settings: AgentSettings, clock: SystemClock, stack: AsyncExitStack) -> Bus | None:
     if settings.dry_run or not settings.nats_url:
         return None
+    from flexinfer.adapters.bus.nats import NatsBus
+
     bus = await NatsBus.start(
         settings.nats_url,
         name=f"flexinfer-agent {settings.node_name or host_name()}",
@@ -152,9 +162,12 @@ async def _bus(settings: AgentSettings, clock: SystemClock, stack: AsyncExitStac
     return bus
 
 
-async def _api(settings: AgentSettings, stack: AsyncExitStack) -> KubeClient | None:
+async def _api(settings: AgentSettings, stack: AsyncExitStack) -> KubeApi | None:
     if settings.dry_run:
         return None
+    from flexinfer.adapters.kube.client import KubeClient
+    from flexinfer.adapters.kube.credentials import KubeconfigError
+
     try:
         client = await KubeClient.connect(settings.kubeconfig)
     except KubeconfigError as err:
@@ -174,7 +187,7 @@ def _looks(parts: _Parts) -> tuple[notices.Look, ...]:
         raw = files.read(notices.SCHEDULED_FILE, 1024)
         return notices.from_logind(raw or files.read(settings.host_root + notices.SCHEDULED_FILE, 1024))
 
-    return drain_file, logind, CloudNotices(settings.cloud_notices, parts.pages.read, parts.clock).look
+    return drain_file, logind
 
 
 def _readiness(parts: _Parts, projector: Projector | None) -> Readiness:
@@ -191,6 +204,9 @@ def _readiness(parts: _Parts, projector: Projector | None) -> Readiness:
 
 async def _serve_ops(settings: AgentSettings, ready: Readiness) -> None:
     """Serve until cancelled. 9100 is node_exporter's port too: a busy one is said, and tried again."""
+    from flexinfer.adapters.web.ops import ops_app
+    from flexinfer.adapters.web.serve import PortBusy, WebServer, listen
+
     try:
         sock = listen(settings.metrics_host, settings.metrics_port)
     except PortBusy as err:

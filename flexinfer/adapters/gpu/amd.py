@@ -103,11 +103,11 @@ class AmdSource:
         began = self.clock.monotonic()
         readings, attempt = await self.library.read()
         asking.note(replace(attempt, seconds=self.clock.monotonic() - began))
+        worth = bool(evidence.gpus) or self.kernel.blind or self._on_host()
         if readings:
-            if any(reading.arch is None for reading in readings) and not evidence.kfd:
-                self._agents = await ask_rocminfo(asking, Root(()), "rocminfo", self.clock)
+            await self._name_architectures(asking, readings, evidence, worth=worth)
             return readings, "amdsmi"
-        for tool in self._ways(asking, worth=bool(evidence.gpus) or self.kernel.blind or self._on_host()):
+        for tool in self._ways(asking, worth=worth):
             found, _ = await tool.describe(asking)
             if found:
                 self._way, self._agents = tool, tool.agents
@@ -118,11 +118,28 @@ class AmdSource:
         asking.note(Attempt("sysfs", "ok" if kernel else "nothing", "" if kernel else "no-devices"))
         return kernel, "sysfs" if kernel else ""
 
-    def _ways(self, asking: Asking, *, worth: bool) -> Iterator[AmdTool]:
-        """Tools in the order of trying; ``worth``: whether the host's root is tried."""
+    async def _name_architectures(
+        self, asking: Asking, readings: Sequence[Reading], evidence: Evidence, *, worth: bool
+    ) -> None:
+        """Ask rocminfo where neither the library nor the kernel names one."""
+        if all(unit.arch for unit in amd.units(readings, "amdsmi", evidence)):
+            return
+        for root in self._roots(worth=worth):
+            for folder in ("", *root.paths):
+                program = f"{folder}/rocminfo" if folder else "rocminfo"
+                self._agents = await ask_rocminfo(asking, root, program, self.clock)
+                if self._agents or asking.spent():
+                    return
+
+    def _roots(self, *, worth: bool) -> tuple[Root, ...]:
+        """Ours, and the host's if it is ``worth`` a try."""
         host = self.kernel.host_root.rstrip("/")
-        here = (ROCM_BIN,) if self.direct_paths and self.kernel.files.listdir(ROCM_BIN) else ()
-        for root in (Root((), here), Root(("chroot", host), (ROCM_BIN,))) if worth and host else (Root((), here),):
+        here = Root((), (ROCM_BIN,) if self.direct_paths and self.kernel.files.listdir(ROCM_BIN) else ())
+        return (here, Root(("chroot", host), (ROCM_BIN,))) if worth and host else (here,)
+
+    def _ways(self, asking: Asking, *, worth: bool) -> Iterator[AmdTool]:
+        """Tools in the order of trying."""
+        for root in self._roots(worth=worth):
             for folder in ("", *root.paths):
                 yield AmdTool(root, folder, "rocm-smi", self.clock)
                 if asking.attempts[-1].reason == "no-root":

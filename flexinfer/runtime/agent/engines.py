@@ -13,6 +13,7 @@ from flexinfer.runtime.agent.board import Board
 from flexinfer.telemetry import metrics
 
 Read = Callable[[str], Awaitable[bytes | None]]
+Pods = Callable[[], Mapping[str, EnginePod] | None]
 
 AT_ONCE = 8
 
@@ -31,9 +32,7 @@ class _Seen:
 class EngineWatch:
     """``pods`` gives the engines of the node now, None while they are not known."""
 
-    def __init__(
-        self, board: Board, read: Read, clock: Clock, pods: Callable[[], Mapping[str, EnginePod] | None]
-    ) -> None:
+    def __init__(self, board: Board, read: Read, clock: Clock, pods: Pods) -> None:
         self._board = board
         self._read = read
         self._clock = clock
