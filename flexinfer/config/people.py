@@ -18,6 +18,7 @@ class UpSettings(Settings):
     nats_port: Port = setting(0, "port of the bus; 0: a free one")
     kubeconfig: Path | None = setting(None, "use this cluster instead of the embedded API")
     state_dir: Path | None = setting(None, "keep state here across runs; none: a temporary one, removed at the end")
+    scheduler_loop: bool = setting(True, "false: a kube-scheduler of the cluster asks the extender instead")
     fake_nodes: Path | None = setting(None, "YAML file of virtual GPU nodes to add; see docs/virtual-fleets.md")
     dashboard_port: Port = setting(0, "port of the dashboard; 0: a free one")
     timeout: Duration = setting(600.0, "longest wait until the example model is Running")

@@ -151,8 +151,8 @@ async def _start(
     if fleet is not None:
         world = World(api, bus, SystemClock(), reaper, state / "virtual", control_plane.image_table())
         await _virtual(fleet, world, progress, stack)
-    loop = SchedulerLoop(api, at.scheduler_url)
-    supervisor.forever("scheduler loop", loop.run)
+    if settings.scheduler_loop:
+        supervisor.forever("scheduler loop", SchedulerLoop(api, at.scheduler_url).run)
     return system
 
 

@@ -193,6 +193,20 @@ class Rig:
             with err:
                 return err.code, err.read().decode()
 
+    def call(self, method: str, path: str, body: object = None) -> object:
+        """A write as admin: the parsed answer. PATCH is a merge patch. Raises AssertionError on a refusal."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": kind}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        context = ssl.create_default_context(cafile=str(self.ca))
+        try:
+            with urllib.request.urlopen(request, timeout=10, context=context) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as err:
+            with err:
+                raise AssertionError(f"{method} {path}: {err.code} {err.read().decode()}") from err
+
     def _wait(self, path: str) -> None:
         deadline = time.monotonic() + START_DEADLINE
         last: object = "no answer"
