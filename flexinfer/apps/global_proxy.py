@@ -40,7 +40,8 @@ class GlobalProxy:
                 idle_seconds=settings.idle_timeout,
             )
         )
-        self.checks = Checks(self.clusters, self.connections, self._clock)
+        key = settings.check_key_file.read_text().strip() if settings.check_key_file else ""
+        self.checks = Checks(self.clusters, self.connections, self._clock, key)
         self.readiness = Readiness()
         self.readiness.require("clusters", self._some_cluster)
         service = GlobalService(self.clusters, self.connections, self.checks, self._clock, self.readiness.report)

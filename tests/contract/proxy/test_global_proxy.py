@@ -1,6 +1,8 @@
 """One URL over several clusters."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -154,3 +156,48 @@ async def test_clusters_make_themselves_known_over_the_bus(globe: Globe) -> None
 
     answer = await globe.ask()
     assert (answer.status, answer.headers["x-flexinfer-cluster"]) == (200, "east")
+
+
+async def test_the_status_page_is_for_people_and_for_tools(globe: Globe) -> None:
+    await globe.start()
+    await globe.ask()
+
+    tools = await globe.ask(b"GET /status HTTP/1.1\r\nHost: p\r\n\r\n")
+    people = await globe.ask(b"GET /status HTTP/1.1\r\nHost: p\r\nAccept: text/html\r\n\r\n")
+
+    document = msgspec.json.decode(tools.body)
+    assert document["strategy"] == "round-robin"
+    assert {row["cluster"]: row["up"] for row in document["clusters"]} == {"east": True, "west": True}
+    assert people.headers["content-type"].startswith("text/html")
+    assert b"<td>east</td>" in people.body
+    assert b"http-equiv" in people.body
+
+
+async def test_checks_show_their_key_and_clients_show_their_own(globe: Globe, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("check-key\nclient-key\n")
+    (tmp_path / "key").write_text("check-key\n")
+    east = globe.rigs["east"]
+    guarded = await east.start(cluster="east", api_keys_file=tmp_path / "keys")
+    await east.route(east.engines[0])
+    proxy = await globe.start(clusters=f"east={guarded.url()}", check_key_file=tmp_path / "key")
+
+    refused = await globe.ask()
+    served = await globe.ask(post("/v1/chat/completions", chat(), "Authorization: Bearer client-key"))
+
+    assert proxy.clusters.members["east"].health.up
+    assert refused.status == 401
+    assert served.status == 200
+
+
+async def test_a_hanging_cluster_is_found_out_and_avoided(globe: Globe) -> None:
+    held: list[asyncio.StreamWriter] = []
+    hanging = await asyncio.start_server(lambda _reader, writer: held.append(writer), "127.0.0.1", 0)
+    flags = f"dead=http://127.0.0.1:{hanging.sockets[0].getsockname()[1]},west={globe.rigs['west'].proxy.url()}"
+
+    proxy = await globe.start(clusters=flags)
+
+    assert {(await globe.ask()).headers["x-flexinfer-cluster"] for _ in range(4)} == {"west"}
+    assert proxy.clusters.members["dead"].health.failures == 1
+    hanging.close()
+    for writer in held:
+        writer.transport.abort()

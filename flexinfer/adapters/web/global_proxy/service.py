@@ -9,6 +9,7 @@ from flexinfer.adapters.web.global_proxy.checks import Checks
 from flexinfer.adapters.web.proxy.connections import Connections
 from flexinfer.adapters.web.proxy.front import Front, Job, Report
 from flexinfer.adapters.web.proxy.relay import Counting, Outgoing, relay
+from flexinfer.adapters.web.proxy.request import Request
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
 from flexinfer.core.routing.clusters import Cluster, Clusters, Decision
 from flexinfer.core.routing.refusal import Refusal
@@ -33,7 +34,7 @@ class GlobalService:
         self._checks = checks
         self._clock = clock
         self._usage = Usage()
-        self.handle = Front(clock, report, self._answer, self._done, self._metrics).handle
+        self.handle = Front(clock, report, self._answer, self._done, self._metrics, {"/status": self._status}).handle
 
     def refused(self, why: Refusal) -> None:
         """The listener answered something that was no request."""
@@ -123,6 +124,13 @@ class GlobalService:
             job.client.abort()
         finally:
             self._connections.give_back(url, connection, stream=counting.stream)
+
+    def _status(self, request: Request) -> tuple[bytes, bytes]:
+        rows = status.report(self._clusters, self._clock.now())
+        if "text/html" in request.header(b"accept"):
+            return status.page(self._clusters.strategy, rows), b"text/html; charset=utf-8"
+        body = msgspec.json.encode({"strategy": self._clusters.strategy, "clusters": rows})
+        return body, b"application/json"
 
     def _listing(self, name: str) -> bytes:
         rows = status.merged(self._clusters)

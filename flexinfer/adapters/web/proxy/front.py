@@ -1,8 +1,9 @@
 """What both proxies do with every request before it is anybody's: ops endpoints, ids, the model's name, errors."""
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 
@@ -15,6 +16,7 @@ from flexinfer.ports import Clock
 from flexinfer.telemetry import metrics
 
 Report = Callable[[], tuple[bool, dict[str, str]]]
+Page = Callable[[Request], tuple[bytes, bytes]]  # body and content type
 
 _ID = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
@@ -107,7 +109,10 @@ class Front:
         answer: Callable[[Job], Awaitable[None]],
         done: Callable[[Job, Refusal | None], None],
         expose: Callable[[], Awaitable[bytes]],
+        pages: Mapping[str, Page] = MappingProxyType({}),
     ) -> None:
+        """``pages`` are further documents of our own by path."""
+        self._pages = pages
         self._clock = clock
         self._report = report
         self._answer = answer
@@ -118,6 +123,10 @@ class Front:
         """Answer one request, whatever it is."""
         if request.path in {"/healthz", "/readyz", "/metrics"}:
             await self._answer_ops(request, client)
+            return
+        if request.path in self._pages:
+            body, kind = self._pages[request.path](request)
+            client.respond(200, body, [(b"content-type", kind)], content=request.method != "HEAD")
             return
         job = Job(request, client, request_id(request.header(b"x-request-id")), self._clock.now())
         refusal: Refusal | None = None
