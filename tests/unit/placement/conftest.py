@@ -18,6 +18,7 @@ from flexinfer.contracts.events import (
     PlacementDecided,
 )
 from flexinfer.contracts.extender import PodObject
+from flexinfer.contracts.kubernetes import KubeDelta
 from flexinfer.core.fleet.fold import fold
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.hardware.device_class import device_class
@@ -74,6 +75,12 @@ class Fleet:
             for d in hardware.devices
         )
         self.tell(name, NodeTelemetry(node=name, interval_seconds=2.0, devices=devices, **more), at)
+
+    def bind(self, name: str, pod: PodObject) -> None:
+        """The Pod watch shows the pod on a node."""
+        body = msgspec.to_builtins(pod)
+        body["spec"]["nodeName"] = name
+        fold(self.view, KubeDelta(plural="pods", action="MODIFIED", object=body), self.now)
 
     def status(self, name: str, state: Any) -> None:
         """Agent status."""
