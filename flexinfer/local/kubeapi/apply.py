@@ -126,19 +126,25 @@ def _collisions(
 
 
 def _conflict(collisions: dict[Owner, FieldSet]) -> ApiError:
-    causes: list[Json] = []
-    lines: list[str] = []
-    for other, paths in collisions.items():
-        by = f'"{other.manager}"' + (f' with subresource "{other.subresource}"' if other.subresource else "")
-        by += f" using {other.api_version}" if other.operation == "Update" else ""
-        for path in sorted(paths):
-            field = display(path)
-            causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {by}", "field": field})
-            lines.append(f"conflict with {by}: {field}")
-    count = len(lines)
-    text = lines[0] if count == 1 else "conflicts: " + "; ".join(lines)
-    message = f"Apply failed with {count} conflict{'s' if count > 1 else ''}: {text}"
-    return ApiError(409, "Conflict", message, details={"causes": causes})
+    found = [(_named(other), [display(path) for path in sorted(paths)]) for other, paths in collisions.items()]
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {by}", "field": field}
+        for by, fields in found
+        for field in fields
+    ]
+    if len(causes) == 1:
+        text = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        parts = ("\n- ".join([f"conflicts with {by}:", *fields]) for by, fields in found)
+        text = f"{len(causes)} conflicts: " + "\n".join(parts)
+    return ApiError(409, "Conflict", f"Apply failed with {text}", details={"causes": causes})
+
+
+def _named(owner: Owner) -> str:
+    by = f'"{owner.manager}"'
+    if owner.subresource:
+        by += f' with subresource "{owner.subresource}"'
+    return f"{by} using {owner.api_version}" if owner.operation == "Update" else by
 
 
 def display(path: Path) -> str:

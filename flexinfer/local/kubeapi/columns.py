@@ -73,16 +73,16 @@ def pod_status(pod: Json) -> tuple[str, int, int, int]:
     else:
         for status in reversed(statuses):
             reason = _container_reason(status) or reason
-        if reason == "Completed" and any(at(status, "state", "running") for status in statuses):
+        if reason == "Completed" and any(at(status, "state", "running") is not None for status in statuses):
             reason = "Running" if all(status.get("ready") for status in statuses) else "NotReady"
     if meta(pod).get("deletionTimestamp"):
         reason = "Unknown" if at(pod, "status", "reason") == "NodeLost" else "Terminating"
-    ready = sum(bool(status.get("ready") and at(status, "state", "running")) for status in statuses)
+    ready = sum(bool(status.get("ready")) and at(status, "state", "running") is not None for status in statuses)
     total = len(at(pod, "spec", "containers") or ())
     sidecars = {c["name"] for c in at(pod, "spec", "initContainers") or () if c.get("restartPolicy") == "Always"}
     for status in at(pod, "status", "initContainerStatuses") or ():
         if status.get("name") in sidecars:
-            ready += bool(status.get("ready") and at(status, "state", "running") is not None)
+            ready += bool(status.get("ready")) and at(status, "state", "running") is not None
             restarts += int(status.get("restartCount") or 0)
     return reason, ready, total + len(sidecars), restarts
 

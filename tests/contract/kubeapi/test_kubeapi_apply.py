@@ -56,6 +56,22 @@ async def test_another_value_for_an_owned_field_is_a_conflict(http, core):
     assert answer.message == 'Apply failed with 1 conflict: conflict with "one": .data.k'
 
 
+async def test_several_conflicts_are_listed(http, core):
+    await http.apply(core("configmaps", "a"), config_map(k="v", l="v"), "one")
+    answer = await http.apply(core("configmaps", "a"), config_map(k="w", l="w"), "two")
+    assert answer.message == 'Apply failed with 2 conflicts: conflicts with "one":\n- .data.k\n- .data.l'
+
+
+async def test_kubectl_goes_over_to_the_server_side_without_conflicts(http, core):
+    body = config_map(k="v")
+    applied = '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}'
+    body["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": applied}
+    await http.post(core("configmaps"), body, fieldManager="kubectl-client-side-apply")
+    answer = await http.apply(core("configmaps", "a"), config_map(k="w"), "kubectl")
+    assert answer.status == 200, answer.raw
+    assert '"k":"w"' in answer.body["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+
+
 async def test_force_takes_the_field_over(http, core):
     await http.apply(core("configmaps", "a"), config_map(k="v", l="x"), "one")
     answer = await http.apply(core("configmaps", "a"), config_map(k="w"), "two", force="true")

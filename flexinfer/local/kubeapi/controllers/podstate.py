@@ -33,6 +33,14 @@ def owner_keys(change: Change, kind: str) -> list[Key]:
     return list(dict.fromkeys(found))
 
 
+def only_status(change: Change) -> bool:
+    """Whether a change left the spec and the deletion mark alone."""
+    if change.type != "MODIFIED" or change.before is None:
+        return False
+    before, after = meta(change.before.obj), meta(change.after.obj)
+    return all(before.get(name) == after.get(name) for name in ("generation", "deletionTimestamp", "finalizers"))
+
+
 def phase(pod: Json) -> str:
     """``status.phase``."""
     return str(at(pod, "status", "phase") or "")

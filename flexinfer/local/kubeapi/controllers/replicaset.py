@@ -11,7 +11,8 @@ from flexinfer.local.kubeapi.registry import Registry
 from flexinfer.local.kubeapi.selectors import labels_of, selector_tests
 from flexinfer.local.kubeapi.store import Change, Key, Stored
 
-_BURST = 500
+_BURST = 500  # pods made in one pass
+_LONGEST_PAUSE = 60.0  # seconds between tries while pods are refused
 
 
 class ReplicaSetController:
@@ -24,11 +25,13 @@ class ReplicaSetController:
         self._kind = podstate.need(registry, "apps/v1", "ReplicaSet")
         self._pods = podstate.need(registry, "v1", "Pod")
         self._events = Recorder(registry, "replicaset-controller")
+        self._refusals: dict[Key, int] = {}
 
     def concerns(self, change: Change) -> Iterable[Key]:
         """The set itself, or the one a pod belongs to."""
         if change.bucket == self._kind.bucket:
-            return [podstate.key_of(change.after.obj)]
+            # Our own status writes are no news; after a refused pod they would start a storm.
+            return [] if podstate.only_status(change) else [podstate.key_of(change.after.obj)]
         if change.bucket == "pods":
             return podstate.owner_keys(change, "ReplicaSet")
         return []
@@ -115,7 +118,10 @@ class ReplicaSetController:
             )
 
         self._registry.edit(self._kind, stored, change)
+        key = podstate.key_of(stored.obj)
         if failure is not None:
-            return 1.0
+            self._refusals[key] = self._refusals.get(key, 0) + 1
+            return float(min(2.0 ** (self._refusals[key] - 1), _LONGEST_PAUSE))
+        self._refusals.pop(key, None)
         waits = [podstate.available_in(pod.obj, minimum, now) for pod in ready]
         return min((wait for wait in waits if wait > 0), default=None)
