@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flexinfer import __version__
 from flexinfer.config import people
-from flexinfer.config.common import parse
+from flexinfer.config.common import Settings, parse
 from flexinfer.config.people import ClientSettings
 from flexinfer.local import running
 from flexinfer.runtime.process import fail, run_app
@@ -76,6 +76,7 @@ _COMMANDS = {
     "up": ("UpSettings", "flexinfer.local.up", "run everything on this machine, with one example model"),
     "status": ("StatusSettings", "flexinfer.apps.status", "nodes, models and results on one screen"),
     "events": ("EventsSettings", "flexinfer.apps.events", "follow the bus (tail) or read its log (show)"),
+    "doctor": ("DoctorSettings", "flexinfer.local.doctor", "what this machine has, and what is missing"),
     "explain": ("ExplainSettings", "flexinfer.apps.explain", "why a pod was placed where it is"),
 }
 
@@ -83,7 +84,9 @@ _USAGE = "usage: flexinfer <command> [options]\n\n{}\n\nflexinfer <command> --he
 
 
 def _usage() -> str:
-    return _USAGE.format("\n".join(f"  {name:<9} {text}" for name, (_, _, text) in _COMMANDS.items()))
+    lines = [f"  {name:<9} {text}" for name, (_, _, text) in _COMMANDS.items()]
+    lines.append("  bench     run, list, show, compare: measure any server, look at results")
+    return _USAGE.format("\n".join(lines))
 
 
 def _located(settings: ClientSettings, command: str) -> ClientSettings | None:
@@ -109,18 +112,37 @@ def run_command(argv: Sequence[str]) -> int:
         print(f"flexinfer {__version__}")
         return 0
     command, rest = argv[0], argv[1:]
+    if command == "bench":
+        return _run_bench(rest)
     if command not in _COMMANDS:
         return fail(f"flexinfer: unknown command {command!r}\n{_usage()}", 2)
     settings_class, module, _ = _COMMANDS[command]
-    settings = parse(getattr(people, settings_class), f"flexinfer {command}", rest)
+    return _run_parsed(getattr(people, settings_class), command, rest, module)
+
+
+def _run_parsed(cls: type[Settings], command: str, rest: Sequence[str], module: str) -> int:
+    settings = parse(cls, f"flexinfer {command}", rest)
     logs.setup(settings.log_level if "--log-level" in rest else "error", settings.log_format)
-    if isinstance(settings, ClientSettings):
+    if isinstance(settings, ClientSettings) and getattr(settings, "tape", None) is None:
         located = _located(settings, command)
         if located is None:
             return 1
         settings = located
     app = importlib.import_module(module)
-    return run_app(lambda: app.run(settings))
+    try:
+        return run_app(lambda: app.run(settings))
+    except OSError as err:
+        return fail(f"flexinfer {command}: {err}")
+
+
+def _run_bench(argv: Sequence[str]) -> int:
+    module = "flexinfer.apps.bench_tools"
+    actions = importlib.import_module(module).ACTIONS
+    if not argv or argv[0] not in actions:
+        lines = "\n".join(f"  {name:<8} {text}" for name, (_, text) in actions.items())
+        print(f"usage: flexinfer bench <action> [options]\n\n{lines}\n\nflexinfer bench <action> --help says more.")
+        return 0 if argv and argv[0] in {"-h", "--help"} else 2
+    return _run_parsed(actions[argv[0]][0], f"bench {argv[0]}", argv[1:], module)
 
 
 def main() -> None:

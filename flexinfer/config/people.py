@@ -56,3 +56,13 @@ class ExplainSettings(ClientSettings):
     namespace: str = setting("default", "namespace of the pod")
     what_if: str = setting("", "rank the recorded terms again by other weights: weights.tps=1,weights.cost=0")
     output: Literal["text", "json", "yaml"] = setting("text", "format")
+
+
+class DoctorSettings(Settings):
+    """What this machine has, what was tried to find it and why it failed, and what is missing to run FlexInfer."""
+
+    nats_url: str = setting("", "bus to look for; empty: that of the running flexinfer up", env="NATS_URL")
+    kubeconfig: Path | None = setting(None, "cluster to look for", env="KUBECONFIG")
+    root: Path = setting(Path("/"), "every file is looked up below this directory")
+    host_root: str = setting("/host", "where the host's file system is mounted, for the chroot fallback")
+    output: Literal["text", "json", "yaml"] = setting("text", "format")
