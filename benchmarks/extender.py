@@ -31,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-from flexinfer.adapters.web.extender import ExtenderApp
+from flexinfer.adapters.web.extender import ExtenderApp, Process
 from flexinfer.adapters.web.serve import Receive, Scope, Send, WebServer, listen, read_body, respond
 from flexinfer.contracts.envelope import EventMint, decode_event, encode_event
 from flexinfer.contracts.events import BenchCompleted, Device, DeviceTelemetry, NodeHardware, NodeTelemetry
@@ -119,7 +119,7 @@ class Server:
                 while desk.take():
                     pass
 
-        app = ExtenderApp(desk, lambda: None, lambda: (True, {}), time.time, 64 << 20, written)
+        app = ExtenderApp(desk, Process(lambda: None, lambda: (True, {}), time.time, written), 64 << 20)
         servers = [await WebServer(one, listen("127.0.0.1", 0)).start() for one in (app, echo)]
         gc.collect()
         gc.freeze()

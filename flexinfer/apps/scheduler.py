@@ -8,7 +8,7 @@ from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.informer import Informer
 from flexinfer.adapters.kube.recorder import EventRecorder
-from flexinfer.adapters.web.extender import ExtenderApp
+from flexinfer.adapters.web.extender import ExtenderApp, Process
 from flexinfer.adapters.web.ops import ops_app
 from flexinfer.adapters.web.serve import TlsFiles, WebServer, listen
 from flexinfer.config.scheduler import SchedulerSettings
@@ -19,7 +19,7 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.journal import Header, Journal
+from flexinfer.runtime.journal import Header, Journal, Webhook
 from flexinfer.runtime.placement.fallback import Fallback
 from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.placement.outbox import DecisionOutbox
@@ -53,7 +53,8 @@ async def run(settings: SchedulerSettings) -> int:
     async with AsyncExitStack() as stack:
         supervisor = Supervisor("scheduler")
         view = FleetView(prefix=settings.label_prefix)
-        intake = FleetIntake(view, clock.now, _journal(settings, stack, instance, clock.now()))
+        journal = _journal(settings, stack, instance, clock.now())
+        intake = FleetIntake(view, clock.now, journal)
         desk = Desk(view, weights_of(settings), settings.reservation_ttl)
         api = await KubeClient.connect(settings.kubeconfig)
         stack.push_async_callback(api.aclose)
@@ -67,7 +68,7 @@ async def run(settings: SchedulerSettings) -> int:
         pods = Informer(api, PODS, intake.kube, fields=LIVING_PODS)
         recorder = EventRecorder(api, "scheduler", clock, instance)
         mint = EventMint.start("scheduler", instance, boot_id(), clock.now, settings.cluster)
-        outbox = DecisionOutbox(desk, bus, mint, recorder, clock.now)
+        outbox = DecisionOutbox(desk, bus, mint, recorder, clock.now, journal)
 
         ready = Readiness()
         ready.require("bus", lambda: None if intake.snapshots or view.degraded else "no snapshot of the bus state yet")
@@ -75,7 +76,12 @@ async def run(settings: SchedulerSettings) -> int:
         ready.require("nodes", lambda: None if nodes.synced else "the list of Nodes is not complete yet")
         ready.require("pods", lambda: None if pods.synced else "the list of Pods is not complete yet")
 
-        app = ExtenderApp(desk, _cold(ready), ready.report, clock.now, settings.max_body, after=outbox.wake)
+        def record(now: float, phase: str, body: bytes) -> None:
+            if journal is not None:
+                journal.write(now, Webhook(path=phase, body=body.decode(errors="replace")))
+
+        process = Process(_cold(ready), ready.report, clock.now, outbox.wake, record if journal else None)
+        app = ExtenderApp(desk, process, settings.max_body)
         supervisor.forever("nodes", nodes.run)
         supervisor.forever("pods", pods.run)
         supervisor.forever("recorder", recorder.run)

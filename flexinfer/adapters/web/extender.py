@@ -6,6 +6,7 @@ kube-scheduler takes any status but 200 as a failure it cannot read, so refusals
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 import msgspec
@@ -36,24 +37,31 @@ _LAST_CALL = metrics.gauge(
 PHASES = {"/filter": "filter", "/prioritize": "prioritize", "/score": "prioritize", "/preempt": "preempt"}
 
 
-class ExtenderApp:
-    """The ASGI application. ``cold`` says why the view cannot answer yet, None when it can; ``after`` is called when
-    an answer has left."""
+def _nothing() -> None:
+    """Nobody waits for answers to leave."""
 
-    def __init__(
-        self,
-        desk: Desk,
-        cold: Callable[[], str | None],
-        report: Report,
-        now: Callable[[], float],
-        max_body: int,
-        after: Callable[[], None],
-    ) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What the extender asks of the process it runs in.
+
+    ``cold`` says why the view cannot answer yet, None when it can; ``after`` is called when an answer has left;
+    ``record`` gets every request with the time it is answered as of.
+    """
+
+    cold: Callable[[], str | None]
+    report: Report
+    now: Callable[[], float]
+    after: Callable[[], None] = _nothing
+    record: Callable[[float, str, bytes], None] | None = None
+
+
+class ExtenderApp:
+    """The ASGI application; ``max_body`` in bytes."""
+
+    def __init__(self, desk: Desk, process: Process, max_body: int) -> None:
         self._desk = desk
-        self._after = after
-        self._cold = cold
-        self._report = report
-        self._now = now
+        self._process = process
         self._max_body = max_body
         self._dialogue = wire.Dialogue()
         self._shapes: set[str] = set()
@@ -67,32 +75,35 @@ class ExtenderApp:
             await self._post(phase, receive, send)
         elif path == "/explain" and scope["method"] == "GET":
             await self._explain(scope, send)
-        elif not await answer_ops(path, send, self._report):
+        elif not await answer_ops(path, send, self._process.report):
             await respond(send, 404, b'{"error":"not found: POST /filter, /prioritize, /preempt or GET /explain"}')
 
     async def _post(self, phase: str, receive: Receive, send: Send) -> None:
         body = await read_or_drain(receive, self._max_body)
+        now = self._process.now()
+        if self._process.record is not None and body is not None:
+            self._process.record(now, phase, body)
         began = time.perf_counter()
-        answer, result = self._answer(phase, body)
+        answer, result = self.answer(phase, body, now)
         _SECONDS.labels(phase).observe(time.perf_counter() - began)
         _REQUESTS.labels(phase, result).inc()
-        _LAST_CALL.labels(phase).set(self._now())
+        _LAST_CALL.labels(phase).set(now)
         await respond(send, 200, answer)
-        self._after()
+        self._process.after()
 
-    def _answer(self, phase: str, body: bytes | None) -> tuple[bytes, str]:
-        """The answer and what to count it as: ok, rejected, bad, cold or large."""
+    def answer(self, phase: str, body: bytes | None, now: float) -> tuple[bytes, str]:
+        """The answer as of ``now``, and what to count it as: ok, rejected, bad, cold or large (``body`` None)."""
         if body is None:
             return self._refusal(phase, f"flexinfer: request larger than {self._max_body} bytes"), "large"
-        reason = self._cold()
+        reason = self._process.cold()
         if reason is not None:
             return self._refusal(phase, f"flexinfer: {reason}"), "cold"
         try:
             if phase == "filter":
-                return self._filter(body)
+                return self._filter(body, now)
             if phase == "prioritize":
-                return self._prioritize(body), "ok"
-            return self._preempt(body), "ok"
+                return self._prioritize(body, now), "ok"
+            return self._preempt(body, now), "ok"
         except wire.BadRequest as err:
             log.warning("bad %s request: %s", phase, err)
             return self._refusal(phase, f"flexinfer: {err}"), "bad"
@@ -102,23 +113,23 @@ class ExtenderApp:
             return wire.filter_error(message)
         return b"[]" if phase == "prioritize" else wire.preemption_answer({})
 
-    def _filter(self, body: bytes) -> tuple[bytes, str]:
+    def _filter(self, body: bytes, now: float) -> tuple[bytes, str]:
         query = self._dialogue.read(body)
         self._say_shape(query)
-        found = self._desk.filter(query.pod, query.asked, self._now())
-        for reason in found.reasons:
-            _REJECTED.labels(reason.code).inc(found.counts[reason.text])
+        found = self._desk.filter(query.pod, query.asked, now)
+        for reason, count in found.reasons.items():
+            _REJECTED.labels(reason.code).inc(count)
         answer = self._dialogue.filter_answer(query, found)
         return answer, "ok" if found.passed or not query.asked.names else "rejected"
 
-    def _prioritize(self, body: bytes) -> bytes:
+    def _prioritize(self, body: bytes, now: float) -> bytes:
         query = self._dialogue.read(body)
-        return wire.priority_answer(self._desk.prioritize(query.pod, query.asked, self._now()))
+        return wire.priority_answer(self._desk.prioritize(query.pod, query.asked, now))
 
-    def _preempt(self, body: bytes) -> bytes:
+    def _preempt(self, body: bytes, now: float) -> bytes:
         pod, candidates = wire.read_preemption(body)
         victims = {name: wire.uids(found) for name, found in candidates.items()}
-        kept = self._desk.preempt(pod, victims, self._now())
+        kept = self._desk.preempt(pod, victims, now)
         return wire.preemption_answer({name: candidates[name] for name in kept})
 
     def _say_shape(self, query: wire.NodeQuery) -> None:

@@ -106,13 +106,14 @@ class Desk:
         mine = {pod.metadata.uid}
         return [name for name, uids in victims.items() if verdict(self.view, name, demand, now, mine | uids) is None]
 
+    def overdue(self, now: float) -> bool:
+        """An attempt waits for a prioritize call that will not come."""
+        return bool(self._open) and now - next(iter(self._open.values())).at >= UNANSWERED_SECONDS
+
     def flush(self, now: float) -> None:
         """Decide attempts whose prioritize call never came."""
-        while self._open:
-            uid, attempt = next(iter(self._open.items()))
-            if now - attempt.at < UNANSWERED_SECONDS:
-                return
-            del self._open[uid]
+        while self.overdue(now):
+            _, attempt = self._open.popitem(last=False)
             self._unanswered(attempt)
 
     def take(self) -> PlacementDecided | None:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from flexinfer.contracts.envelope import Event
-from flexinfer.contracts.kubernetes import NODES, KubeDelta, Object
+from flexinfer.contracts.kubernetes import CONFIGMAPS, NODES, KubeDelta, Object
 from flexinfer.core.fleet.fold import UnreadableObject, fold, replace_objects, replace_state
 from flexinfer.core.fleet.projections import assume_node, assume_results
 from flexinfer.core.fleet.view import FleetView
@@ -61,7 +61,7 @@ class FleetIntake:
 
     def degrade(self, configmaps: Sequence[Object]) -> None:
         """No bus: take what labels, annotations and recorded results tell, until the next snapshot."""
-        now = self._now()
+        now = self._record(Relisted(CONFIGMAPS.plural, tuple(configmaps)))
         self._view.degraded = True
         DEGRADED.set(1)
         for node in self._nodes.values():

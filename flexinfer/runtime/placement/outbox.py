@@ -11,9 +11,17 @@ from flexinfer.contracts.kubernetes import PODS, Object
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.explanation import sentence
 from flexinfer.ports import Bus
+from flexinfer.runtime.journal import Journal, Tick
+from flexinfer.telemetry import metrics
 
 BEAT_SECONDS = 0.5
 SEND_SECONDS = 0.004
+
+_DECISIONS = metrics.counter("flexinfer_scheduler_decisions_total", "Placement decisions published.", ("outcome",))
+_COALESCED = metrics.counter(
+    "flexinfer_scheduler_decisions_coalesced_total",
+    "Decisions not published because the pod was decided again first, or too many waited.",
+)
 
 
 class Recorder(Protocol):
@@ -27,8 +35,17 @@ class Recorder(Protocol):
 class DecisionOutbox:
     """Publishes what the desk decided, after the answer has left."""
 
-    def __init__(self, desk: Desk, bus: Bus, mint: EventMint, recorder: Recorder, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        bus: Bus,
+        mint: EventMint,
+        recorder: Recorder,
+        now: Callable[[], float],
+        journal: Journal | None = None,
+    ) -> None:
         self._desk = desk
+        self._journal = journal
         self._bus = bus
         self._mint = mint
         self._recorder = recorder
@@ -46,13 +63,26 @@ class DecisionOutbox:
                 async with asyncio.timeout(BEAT_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
-            self._desk.flush(self._now())
+            self._flush()
             while (decided := self._desk.take()) is not None:
                 await self._send(decided)
                 # Requests come first: one decision per round of the event loop, and a bounded number per second.
                 await asyncio.sleep(SEND_SECONDS)
 
+    def _flush(self) -> None:
+        now = self._now()
+        if self._desk.overdue(now):
+            if self._journal is not None:
+                self._journal.write(now, Tick())
+            self._desk.flush(now)
+        if self._journal is not None:
+            self._journal.flush()
+        if self._desk.coalesced:
+            _COALESCED.inc(self._desk.coalesced)
+            self._desk.coalesced = 0
+
     async def _send(self, decided: PlacementDecided) -> None:
+        _DECISIONS.labels(decided.outcome).inc()
         await self._bus.publish(self._mint.mint(decided))
         reference: Object = {
             "apiVersion": PODS.api_version,

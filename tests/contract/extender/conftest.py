@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flexinfer.adapters.web.extender import ExtenderApp
+from flexinfer.adapters.web.extender import ExtenderApp, Process
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import Device, DeviceTelemetry, NodeHardware, NodeTelemetry
 from flexinfer.core.fleet.fold import fold
@@ -37,9 +37,8 @@ class Asked:
         self.view = view
         self.desk = Desk(view, Weights())
         self.cold: str | None = None
-        self.app = ExtenderApp(
-            self.desk, lambda: self.cold, lambda: (self.cold is None, {}), lambda: NOW, max_body, after=lambda: None
-        )
+        process = Process(lambda: self.cold, lambda: (self.cold is None, {}), lambda: NOW)
+        self.app = ExtenderApp(self.desk, process, max_body)
 
     async def request(self, method: str, path: str, body: bytes = b"", chunk: int = 1 << 16) -> Answer:
         parts = [body[start : start + chunk] for start in range(0, len(body), chunk)] or [b""]
