@@ -97,6 +97,14 @@ class Findings:
         return self.fault is not None or any(unit.role != "integrated" for unit in self.units)
 
 
+def tidied(findings: Findings) -> Findings:
+    """The same without repeats: one unit per uuid (the first), and no memory of size zero, which is unknown."""
+    units: dict[str, Unit] = {}
+    for unit in findings.units:
+        units.setdefault(unit.uuid, unit if unit.memory_mib != 0 else replace(unit, memory_mib=None, memory_type=None))
+    return replace(findings, units=tuple(units.values()))
+
+
 def with_live(findings: Findings, live: Mapping[str, Live]) -> Findings:
     """The same units with newer figures; a unit without any loses its old ones."""
     return replace(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from flexinfer.contracts.events import Vendor
-from flexinfer.core.hardware.findings import Attempt, Findings, with_live
+from flexinfer.core.hardware.findings import Attempt, Findings, tidied, with_live
 from flexinfer.core.hardware.steady import Steady
 from flexinfer.ports import Clock, HardwareSource
 from flexinfer.runtime.agent.board import Board
@@ -85,7 +85,7 @@ class Prober:
         self._board.settle(self._early.values())
 
     async def _probe(self, source: HardwareSource) -> None:
-        found = await source.find()
+        found = tidied(await source.find())
         count_attempts(found.attempts)
         self._attempts[source.vendor] = found.attempts
         steady = self._steady[source.vendor].take(found)

@@ -89,11 +89,11 @@ class HandClock:
 class Replay:
     """One machine with the agent's sources on it."""
 
-    def __init__(self, case: dict[str, Any]) -> None:
+    def __init__(self, case: dict[str, Any], *, files: Any = None, tools: Any = None) -> None:
         self.case = case
         self.node = player.FakeNode(case)
-        self.tools = CaseTools(self.node)
-        files = CaseFiles(self.node)
+        self.tools = tools or CaseTools(self.node)
+        files = files or CaseFiles(self.node)
         self.kernel = Kernel(files, "/host")
         self.machine = Machine(files)
         self.clock: Any = SystemClock()
