@@ -3,10 +3,12 @@
 One server process (uvloop, httptools) holds the extender over a fleet of virtual nodes and, on another port, an app
 that sends the request body back. The client (another process, plain sockets, HTTP/1.1 keep-alive) asks both in turn,
 one request each, so that whatever else the machine does meets both; figures are medians over all rounds of the ratio
-of the rounds' medians. Telemetry events arrive in the server as encoded bytes at the stated rate and are decoded and
-folded there, spread over the second.
+of the rounds' medians. The ratio of the fastest tenths of all requests is given beside it: on a machine that others
+use too, it says what the code costs. Telemetry events arrive in the server as encoded bytes at the stated rate and
+are decoded and folded there, spread over the second.
 
-* cold: each request has its own order of nodes, its own pod and its own size of model; nothing can be reused.
+* cold: each request has its own order of nodes, its own pod and its own size of model; nothing can be reused. The
+  order is kube-scheduler's: the list rotated to a random start, the nearest names mixed by its parallel workers.
 * repeat: the replicas of one Deployment ask about the same nodes in the same order.
 * prioritize asks about the survivors of the filter request before it, as kube-scheduler does.
 
@@ -224,11 +226,19 @@ class Requests:
         if names is None:
             names = self._names.copy()
             if fresh:
-                self._random.shuffle(names)
+                names = self._as_found(names)
         if not whole:
             return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
         items = [self._item | {"metadata": self._item["metadata"] | {"name": name}} for name in names]
         return msgspec.json.encode({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
+
+    def _as_found(self, names: list[str]) -> list[str]:
+        start = self._random.randrange(len(names))
+        rotated = names[start:] + names[:start]
+        # 16 workers take chunks of √n nodes; a node can overtake about as many others.
+        reach = 16 * int(len(names) ** 0.5)
+        keyed = [(position + self._random.random() * reach, name) for position, name in enumerate(rotated)]
+        return [name for _, name in sorted(keyed)]
 
 
 Case = Callable[[], Iterator[tuple[str, bytes]]]
@@ -274,6 +284,7 @@ class Bench:
             "nodes": self.count, "path": path, "case": "cold" if fresh else "repeat", "events_per_second": rate,
             "form": "Nodes" if whole else "NodeNames", "callers": callers,
             "ratio_to_echo": round(statistics.median(ratios), 2), "rounds": [round(ratio, 2) for ratio in ratios],
+            "ratio_of_fastest_tenths": round(ours_all[len(ours_all) // 10] / floor_all[len(floor_all) // 10], 2),
             "p50_ms": round(statistics.median(ours_all) * 1e3, 3),
             "p99_ms": round(ours_all[int(len(ours_all) * 0.99)] * 1e3, 3),
             "echo_p50_ms": round(statistics.median(floor_all) * 1e3, 3),
@@ -342,7 +353,8 @@ def folding(count: int = 5000) -> dict[str, Any]:
 def show(row: dict[str, Any]) -> None:
     print(
         f"{row['nodes']:>5} {row['form']:<9} {row['path']:<11} {row['case']:<6} {row['events_per_second']:>4} ev/s "
-        f"{row['callers']} caller(s): {row['ratio_to_echo']:>6.2f} × echo, p50 {row['p50_ms']:.3f} ms "
+        f"{row['callers']} caller(s): {row['ratio_to_echo']:>6.2f} × echo "
+        f"(fastest tenths {row['ratio_of_fastest_tenths']:.2f}), p50 {row['p50_ms']:.3f} ms "
         f"(echo {row['echo_p50_ms']:.3f}), p99 {row['p99_ms']:.3f} ms",
         flush=True,
     )

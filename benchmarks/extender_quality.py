@@ -28,10 +28,10 @@ from flexinfer.contracts.kubernetes import KubeDelta
 from flexinfer.core.fleet.fold import fold
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.hardware.device_class import device_class
-from flexinfer.core.placement.boards import Asked
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.offers import Offer
 from flexinfer.core.placement.ranking import rank
+from flexinfer.core.placement.roster import Asked
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import Speeds
 

@@ -1,7 +1,8 @@
 """Makes the extender's tapes and their golden decisions: ``python tests/replay/scheduler_tapes.py``.
 
-The tapes are written by hand, fact by fact, with fixed times; the goldens are what the reducers made of them when
-somebody last looked. A change of a golden belongs into the review of the change that caused it.
+The tapes are written by hand, fact by fact, with fixed times, and stay as they are: later releases must read them.
+The goldens are what the reducers made of them when somebody last looked. A change of a golden belongs into the review
+of the change that caused it.
 """
 
 from collections.abc import Iterator
@@ -183,7 +184,8 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, story in STORIES.items():
         tape = FOLDER / f"{name}.jsonl"
-        tape.write_bytes(encoded(story()))
+        if not tape.exists():
+            tape.write_bytes(encoded(story()))
         (FOLDER / f"{name}.golden.json").write_bytes(golden(tape))
 
 

@@ -22,11 +22,11 @@ from flexinfer.contracts.extender import (
     PreemptionArguments,
     PreemptionResult,
 )
-from flexinfer.core.placement.boards import Asked, Verdicts
+from flexinfer.core.placement.boards import Verdicts
+from flexinfer.core.placement.roster import Asked
 from flexinfer.core.placement.scoreboards import Scores
 
 KEPT_LISTS = 8
-KEPT_HOSTS = 100_000
 KEPT_ITEM = 1 << 20  # longer name lists are not kept
 
 _CANONICAL = {
@@ -83,7 +83,7 @@ class Dialogue:
             if found.nodes is None:
                 raise BadRequest("the request has neither Nodes nor NodeNames")
             items = {_name_of(item): item for item in found.nodes.items or () if not _absent(item)}
-            return NodeQuery(found.pod, Asked.distinct(list(items)), items=items)
+            return NodeQuery(found.pod, Asked(list(items)), items=items)
         except DECODE_ERRORS as err:
             raise BadRequest(f"the request is not valid: {err}") from err
 
@@ -195,7 +195,8 @@ def priority_answer(scores: Scores) -> bytes:
     pieces: list[bytes] | None = scores.encoded
     if pieces is None:
         pieces = [b""] * (2 * len(ranking.names))
-        pieces[0::2] = map(_hosts.__getitem__, ranking.names)
+        if scores.asked.roster is not None:
+            pieces[0::2] = scores.asked.pick(scores.asked.roster.column("hosts", _host))
         scores.encoded = pieces
         scores.changed = None
     if scores.changed is None:
@@ -207,17 +208,8 @@ def priority_answer(scores: Scores) -> bytes:
     return b"[" + b"".join(pieces)[:-1] + b"]"
 
 
-class _Hosts(dict[str, bytes]):
-    """``{"Host":"<name>","Score":`` by name."""
-
-    def __missing__(self, name: str) -> bytes:
-        if len(self) >= KEPT_HOSTS:
-            self.clear()
-        found = self[name] = b'{"Host":%b,"Score":' % _encode(name)
-        return found
-
-
-_hosts = _Hosts()
+def _host(name: str) -> bytes:
+    return b'{"Host":%b,"Score":' % _encode(name)
 
 
 def preemption_answer(kept: Mapping[str, MetaVictims]) -> bytes:

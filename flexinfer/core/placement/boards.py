@@ -12,92 +12,41 @@ from typing import Any
 from flexinfer.core.fleet.view import Feed, FleetView, NodeView
 from flexinfer.core.placement.checks import Reason
 from flexinfer.core.placement.demand import Kind
-from flexinfer.core.placement.offers import Offer, offer_of, refusal
-
-KEPT_MEMOS = 32
-
-
-class Asked:
-    """The nodes of a request, without repeats: kube-scheduler would sum up the scores of a name given twice.
-
-    ``untouched``: there were none. ``memo`` holds what was derived from exactly these nodes.
-    """
-
-    __slots__ = ("_index", "_members", "memo", "names", "untouched")
-
-    def __init__(self, names: Sequence[str]) -> None:
-        members = set(names)
-        self.untouched = len(members) == len(names)
-        self.names: Sequence[str] = names if self.untouched else list(dict.fromkeys(names))
-        self.memo: dict[Any, Any] = {}
-        self._members: set[str] | None = members
-        self._index: dict[str, int] | None = None
-
-    @classmethod
-    def distinct(cls, names: Sequence[str]) -> "Asked":
-        """For names known to have no repeats."""
-        found = cls(())
-        found.names = names
-        found._members = None
-        return found
-
-    def keep(self, key: Any, value: Any) -> None:
-        """Remember something derived; a full memory starts again."""
-        if len(self.memo) >= KEPT_MEMOS:
-            self.memo.clear()
-        self.memo[key] = value
-
-    @property
-    def members(self) -> set[str]:
-        """The names as a set."""
-        if self._members is None:
-            self._members = set(self.names)
-        return self._members
-
-    @property
-    def index(self) -> dict[str, int]:
-        """Position by name."""
-        if self._index is None:
-            self._index = {name: position for position, name in enumerate(self.names)}
-        return self._index
+from flexinfer.core.placement.offers import OUT, Offer, offer_of, refusal
+from flexinfer.core.placement.roster import Asked, Roster
 
 
 class Board:
-    """Offers of all nodes for one kind of demand. Call ``refresh`` before reading."""
+    """Offers of all nodes of a roster for one kind of demand. Call ``refresh`` before reading.
 
-    def __init__(self, view: FleetView, kind: Kind) -> None:
+    ``capacities``: of the offers, by position in the roster.
+    """
+
+    def __init__(self, view: FleetView, roster: Roster, kind: Kind) -> None:
         self.kind = kind
+        self.roster = roster
         self.offers: dict[str, Offer] = {}
-        self.capacities: dict[str, float] = {}  # of ``offers``
+        self.capacities: list[float] = []
         self.changes = Feed()
-        self._known: set[str] = set()  # the keys of ``offers``: sets compare with sets fastest
         self._view = view
         self._seen = view.changes.count
-        self._now = 0.0
 
     def refresh(self, now: float) -> None:
-        """Renew the offers of nodes that changed."""
-        self._now = now
+        """Renew the offers of nodes that changed, make those of nodes new to the roster."""
         changed = self._view.changes.since(self._seen)
         self._seen = self._view.changes.count
-        for name in self._known.intersection(changed) if changed is not None else self._known:
-            self._renew(name)
+        for name in list(self.offers) if changed is None else set(changed):
+            if name in self.offers:
+                self._renew(name, now)
+        for name in self.roster.names[len(self.capacities) :]:
+            self.capacities.append(OUT)
+            self._renew(name, now)
 
-    def capacities_of(self, asked: Asked) -> list[float]:
-        """MiB that fit on each of the demanded devices, for each name; OUT where nothing is offered."""
-        try:
-            return list(map(self.capacities.__getitem__, asked.names))
-        except KeyError:
-            for name in asked.members - self._known:
-                self._known.add(name)
-                self._renew(name)
-            return list(map(self.capacities.__getitem__, asked.names))
-
-    def _renew(self, name: str) -> None:
+    def _renew(self, name: str, now: float) -> None:
         node = self._view.nodes.get(name) or NodeView(name)
         old = self.offers.get(name)
-        offer = self.offers[name] = offer_of(node, self.kind, self._now)
-        self.capacities[name] = offer.capacity
+        offer = self.offers[name] = offer_of(node, self.kind, now)
+        self.capacities[self.roster.index[name]] = offer.capacity
         if old is None or not _alike(old, offer):
             self.changes.add(name)
 
@@ -150,21 +99,17 @@ def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
     last: Verdicts | None = asked.memo.get(key)
     if last is not None and _holds(last, board, asked, per_device_mib):
         return last
-    names = asked.names
-    capacities = board.capacities_of(asked)
+    capacities = asked.pick(board.capacities)
     seen = board.changes.count
     if min(capacities, default=per_device_mib) >= per_device_mib:
         found = Verdicts(asked, {}, seen)
     else:
-        rows = zip(names, capacities, strict=True)
-        survivors = Asked.distinct([name for name, capacity in rows if capacity >= per_device_mib])
+        survivors, out = asked.parted(list(map(per_device_mib.__le__, capacities)))
         # kube-scheduler asks for scores of exactly these next.
         survivors.keep(key, Verdicts(survivors, {}, seen))
-        out = [name for name, capacity in zip(names, capacities, strict=True) if capacity < per_device_mib]
         offers = board.offers
-        found = Verdicts(
-            survivors, {name: reason for name in out if (reason := refusal(offers[name], per_device_mib))}, seen
-        )
+        failed = {name: reason for name in out if (reason := refusal(offers[name], per_device_mib))}
+        found = Verdicts(survivors, failed, seen)
     asked.keep(key, found)
     return found
 

@@ -17,10 +17,11 @@ from flexinfer.core.fleet import claims
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.fleet.fold import tick
 from flexinfer.core.fleet.view import FleetView
-from flexinfer.core.placement.boards import Asked, Board, Verdicts, verdicts
+from flexinfer.core.placement.boards import Board, Verdicts, verdicts
 from flexinfer.core.placement.demand import Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
 from flexinfer.core.placement.ranking import ABSENT, Ranking, rank, verdict
+from flexinfer.core.placement.roster import Asked, Roster
 from flexinfer.core.placement.scoreboards import ScoreBoard, Scores
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import Speeds, speeds_of
@@ -30,6 +31,7 @@ KEPT_CANDIDATES = 200_000
 KEPT_BOARDS = 32
 KEPT_SCORE_BOARDS = 64
 MAX_OPEN = 1000
+MAX_NAMES = 100_000  # beyond it the names of nodes long gone, or never there, are forgotten with the rest
 UNANSWERED_SECONDS = 2.0
 
 
@@ -61,6 +63,7 @@ class Desk:
         self.weights = weights
         self.coalesced = 0
         self._reserve_seconds = reserve_seconds
+        self._roster = Roster()
         self._boards: OrderedDict[Kind, Board] = OrderedDict()
         self._score_boards: OrderedDict[tuple[Kind, str], ScoreBoard] = OrderedDict()
         self._speeds: dict[str, Speeds] = {}
@@ -71,7 +74,7 @@ class Desk:
 
     def filter(self, pod: PodObject, asked: Asked, now: float) -> Verdicts:
         """Who passes. Decided at once when nobody or one does, because prioritize is not asked then."""
-        demand, board = self._begin(pod, now)
+        demand, board = self._begin(pod, asked, now)
         found = verdicts(board, asked, demand.per_device_mib)
         attempt = self._attempt(pod, demand, len(asked.names), found.counts, now)
         earlier = self._open.pop(attempt.pod.uid, None)
@@ -88,7 +91,7 @@ class Desk:
 
     def prioritize(self, pod: PodObject, asked: Asked, now: float) -> Scores:
         """Points lost by each node; the best node is reserved for the pod."""
-        demand, board = self._begin(pod, now)
+        demand, board = self._begin(pod, asked, now)
         speeds = self._speeds_for(demand)
         passing = verdicts(board, asked, demand.per_device_mib)
         sums = self._score_board(demand, board, speeds)
@@ -142,7 +145,7 @@ class Desk:
         every = candidates_of(found.ranking, found.speeds, self.weights, found.attempt.at, count)
         return replace(found.payload, candidates=every)
 
-    def _begin(self, pod: PodObject, now: float) -> tuple[Demand, Board]:
+    def _begin(self, pod: PodObject, asked: Asked, now: float) -> tuple[Demand, Board]:
         tick(self.view, now)
         uid = pod.metadata.uid
         held = self.view.claimed_on.get(uid)
@@ -150,11 +153,16 @@ class Desk:
             # A new attempt: what the last one reserved must not count against it.
             claims.release(self.view, uid)
         demand = demand_of(pod)
+        if len(self._roster) > MAX_NAMES:
+            self._roster = Roster()
+            self._boards.clear()
+            self._score_boards.clear()
         board = self._boards.get(demand.kind)
         if board is None:
-            board = self._boards[demand.kind] = Board(self.view, demand.kind)
+            board = self._boards[demand.kind] = Board(self.view, self._roster, demand.kind)
             _shrink(self._boards, KEPT_BOARDS)
         self._boards.move_to_end(demand.kind)
+        asked.enrol(self._roster)
         board.refresh(now)
         return demand, board
 

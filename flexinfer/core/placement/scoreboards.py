@@ -9,9 +9,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from flexinfer.core.placement.boards import Asked, Board
+from flexinfer.core.placement.boards import Board
 from flexinfer.core.placement.offers import Offer
 from flexinfer.core.placement.ranking import ABSENT, Ranking, summed
+from flexinfer.core.placement.roster import Asked
 from flexinfer.core.placement.scoring import Scale, Weights
 from flexinfer.core.placement.speeds import Speeds
 
@@ -59,9 +60,9 @@ class _Census:
 
 @dataclass(slots=True)
 class _Table:
-    """Sums of all nodes under one scale. ``seen``: as of which change of the board."""
+    """Sums of all nodes under one scale, by position in the roster. ``seen``: as of which change of the board."""
 
-    sums: dict[str, int]
+    sums: list[int]
     seen: int
 
 
@@ -91,7 +92,7 @@ class ScoreBoard:
         last: Scores | None = asked.memo.get(key)
         if not failed and last is not None and self._patch(last, table):
             return last
-        sums = list(map(table.sums.__getitem__, asked.names))
+        sums = list(asked.pick(table.sums))
         for name in failed:
             sums[asked.index[name]] = ABSENT
         ranking = Ranking(asked.names, self.board.offers, scale, sums)
@@ -110,11 +111,11 @@ class ScoreBoard:
         if not changed:
             return True
         ranking = last.ranking
-        index, sums = last.asked.index, ranking.sums
+        index, sums, roster = last.asked.index, ranking.sums, self.board.roster.index
         before = (ranking.best, ranking.worst)
         moved: list[int] = []
         for name in last.asked.members.intersection(changed):
-            position, value = index[name], table.sums[name]
+            position, value = index[name], table.sums[roster[name]]
             old = sums[position]
             if value != old:
                 sums[position] = value
@@ -157,14 +158,15 @@ class ScoreBoard:
         table = self._tables.get(scale)
         changed = self.board.changes.since(table.seen) if table else None
         if table is None or changed is None:
-            table = self._tables[scale] = _Table({}, 0)
+            table = self._tables[scale] = _Table([], 0)
             changed = list(self.board.offers)
             if len(self._tables) > KEPT_TABLES:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(scale)
         table.seen = self.board.changes.count
-        offers, sums = self.board.offers, table.sums
+        offers, sums, index = self.board.offers, table.sums, self.board.roster.index
+        sums.extend([ABSENT] * (len(index) - len(sums)))
         for name in changed:
             offer = offers[name]
-            sums[name] = ABSENT if offer.reason else summed(offer, self.speeds, scale, self._weights)
+            sums[index[name]] = ABSENT if offer.reason else summed(offer, self.speeds, scale, self._weights)
         return table

@@ -22,8 +22,9 @@ from flexinfer.contracts.kubernetes import KubeDelta
 from flexinfer.core.fleet.fold import fold
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.hardware.device_class import device_class
-from flexinfer.core.placement.boards import Asked, Verdicts
+from flexinfer.core.placement.boards import Verdicts
 from flexinfer.core.placement.desk import Desk
+from flexinfer.core.placement.roster import Asked
 from flexinfer.core.placement.scoring import Weights
 
 NOW = 1_800_000_000.0

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from flexinfer.core.fleet import claims
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.fleet.fold import tick
-from flexinfer.core.placement.boards import Asked
 from flexinfer.core.placement.demand import demand_of
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.offers import offer_of, refusal
 from flexinfer.core.placement.ranking import rank
+from flexinfer.core.placement.roster import Asked
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import speeds_of
 
