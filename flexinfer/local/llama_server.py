@@ -47,6 +47,15 @@ def _layers(text: str) -> int:
     return {"auto": -1, "all": 9999}[text] if text in {"auto", "all"} else int(text)
 
 
+_POOLINGS = {"none": 0, "mean": 1, "cls": 2, "last": 3, "rank": 4}
+
+
+def _pooling(text: str) -> int:
+    if text not in _POOLINGS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(_POOLINGS)}")
+    return _POOLINGS[text]
+
+
 FLAGS = (
     Flag(("-m", "--model"), "model.path", env="LLAMA_ARG_MODEL"),
     Flag(("-a", "--alias"), "alias", env="LLAMA_ARG_ALIAS"),
@@ -84,6 +93,7 @@ FLAGS = (
     Flag(("--no-webui", "--no-ui"), "ui", value=False, env="LLAMA_ARG_NO_WEBUI"),
     Flag(("--webui", "--ui"), "ui", value=True),
     Flag(("--embedding", "--embeddings"), "embedding", value=True, env="LLAMA_ARG_EMBEDDINGS"),
+    Flag(("--pooling",), "pooling_type", _pooling, env="LLAMA_ARG_POOLING"),
     Flag(("--api-key",), "api_key", env="LLAMA_API_KEY"),
     Flag(("--api-key-file",), "api_key_file"),
     Flag(("--api-prefix",), "api_prefix", env="LLAMA_ARG_API_PREFIX"),
