@@ -15,6 +15,8 @@ from flexinfer.contracts.events import BenchCompleted, Latencies
 from flexinfer.core.benchmark.comparison import Row, Run
 from flexinfer.core.benchmark.export import COLUMNS, headline, rows
 
+_PIPE_WIDTH = 200
+
 __all__ = ["Console", "comparison", "history", "result", "results", "write"]
 
 
@@ -22,7 +24,9 @@ def write(runs: Sequence[Run], output: Literal["text", "json", "csv"], text: Cal
     """The runs on stdout: one JSON document per line, CSV with a head, or whatever ``text`` prints."""
     match output:
         case "text":
-            text(Console())
+            console = Console()
+            # In a pipe there is no width to keep to, and folded keys are of no use.
+            text(console if console.is_terminal else Console(width=_PIPE_WIDTH))
         case "json":
             for run in runs:
                 document = {**msgspec.to_builtins(run.result), "completedAt": _time(run.at).replace(" ", "T")}

@@ -18,6 +18,8 @@ TTL_SECONDS = 3600
 HOSTNAME = "kubernetes.io/hostname"
 IN_PLACE = "flexinfer.ai/measures-pod"
 
+READY_SHARE, MEASURE_SHARE = 0.5, 0.4
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -133,7 +135,9 @@ def bench_environment(wanted: Description, run: Run, policy: Policy) -> Mapping[
         "FLEXINFER_MIN_DURATION": f"{settings.min_duration_seconds:g}",
         "FLEXINFER_BATCH_SIZE": str(settings.batch_size),
         "FLEXINFER_CONCURRENCY": ",".join(str(level) for level in settings.concurrency),
-        "FLEXINFER_READY_TIMEOUT": f"{policy.job_deadline:g}",
+        # Both end before the Job's own deadline, which includes scheduling, so that a run says why it failed.
+        "FLEXINFER_READY_TIMEOUT": f"{policy.job_deadline * READY_SHARE:g}",
+        "FLEXINFER_TIME_LIMIT": f"{policy.job_deadline * MEASURE_SHARE:g}",
         "FLEXINFER_CLUSTER": policy.cluster,
         "NATS_URL": policy.nats_url,
     }
