@@ -78,6 +78,11 @@ class Application:
             return
         except ConnectionCut:
             return
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            response = failure(
+                ApiError(500, "InternalError", "Internal error occurred: see the log of the embedded API")
+            )
         if response is not None and response.parts is not None:
             await self._pipes.send(response.parts, response.content_type, receive, send)
         elif response is not None:

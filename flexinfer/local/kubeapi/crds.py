@@ -26,7 +26,7 @@ def default_crd(crd: Json) -> None:
     status = crd.get("status")
     if isinstance(status, dict):
         status["acceptedNames"] = names
-        stored = [v["name"] for v in spec.get("versions") or () if isinstance(v, dict) and v.get("storage")]
+        stored = [v.get("name") for v in spec.get("versions") or () if isinstance(v, dict) and v.get("storage")]
         status["storedVersions"] = list(dict.fromkeys([*status.get("storedVersions", ()), *stored]))
 
 

@@ -49,10 +49,10 @@ def _undecodable(kind: Kind, why: str) -> Exception:
 
 def _builtin(kind: Kind, obj: Json, unknown: list[str]) -> Json:
     schema = schema_for(kind)
-    obj = normalise_quantities(obj, schema)
     errors = object_errors(obj, schema)
     if errors:
         raise _undecodable(kind, f"json: {errors[0]}")
+    obj = normalise_quantities(obj, schema)
     pruned: Json = prune(obj, schema, "", unknown)
     return pruned
 

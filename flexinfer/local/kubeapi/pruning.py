@@ -1,10 +1,13 @@
 """Removing what a schema does not know, and filling in what it sets by default."""
 
+import re
 from typing import Any
 
 from flexinfer.local.kubeapi.objects import Json, clone
 from flexinfer.local.kubeapi.schema import Schema
 
+QUANTITY = "resource.Quantity"
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?\d+)?")
 _EMBEDDED = ("apiVersion", "kind", "metadata")
 
 
@@ -49,7 +52,7 @@ def fill(value: Any, schema: Schema) -> Any:
 
 def normalise_quantities(value: Any, schema: Schema) -> Any:
     """``value`` changed in place: numbers where a Quantity is meant become strings, as Go writes them."""
-    if schema.name.endswith("resource.Quantity"):
+    if schema.name.endswith(QUANTITY):
         return value if isinstance(value, str) else format_quantity(value)
     if isinstance(value, list) and schema.items is not None:
         for index, item in enumerate(value):
@@ -71,20 +74,40 @@ def format_quantity(number: float) -> str:
 
 def decode_errors(value: Any, schema: Schema, path: str, found: list[str]) -> None:
     """Append a sentence for each value whose JSON type Go could not decode into the schema's type."""
-    if schema.int_or_string or value is None:
+    if value is None:
         return
-    expected = schema.type
-    if expected and not _decodes(value, expected):
-        found.append(f"cannot unmarshal {_go_kind(value)} into Go struct field {path} of type {expected}")
-        return
-    if isinstance(value, list) and schema.items is not None:
+    problem = _type_problem(value, schema, path)
+    if problem:
+        found.append(problem)
+    elif isinstance(value, list) and schema.items is not None:
         for index, item in enumerate(value):
+            if item is None:
+                # Go would make an empty element of it; nobody means that.
+                found.append(f"cannot unmarshal null into Go struct field {path}[{index}]")
             decode_errors(item, schema.items, f"{path}[{index}]", found)
     elif isinstance(value, dict):
         for name, item in value.items():
             child = schema.member(name)
             if child is not None:
                 decode_errors(item, child, f"{path}.{name}" if path else name, found)
+
+
+def _type_problem(value: Any, schema: Schema, path: str) -> str:
+    if schema.int_or_string or schema.name.endswith(QUANTITY):
+        problem = _scalar_problem(value, schema)
+        return f"{problem} at {path}" if problem else ""
+    if schema.type and not _decodes(value, schema.type):
+        return f"cannot unmarshal {_go_kind(value)} into Go struct field {path} of type {schema.type}"
+    return ""
+
+
+def _scalar_problem(value: Any, schema: Schema) -> str:
+    """What keeps a value from being an IntOrString or a Quantity."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return f"cannot unmarshal {_go_kind(value)} into a string or number"
+    if not schema.int_or_string and isinstance(value, str) and not _QUANTITY.fullmatch(value):
+        return "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+    return ""
 
 
 def _decodes(value: Any, expected: str) -> bool:

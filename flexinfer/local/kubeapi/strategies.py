@@ -1,6 +1,7 @@
 """What single kinds need beyond the generic behaviour: defaults at creation, rules for changes."""
 
 import base64
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -89,6 +90,12 @@ def _default_daemon_set(obj: Json) -> None:
     spec.setdefault("updateStrategy", strategy)
 
 
+_PERCENT_RULE = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for"
+    " validation is '[0-9]+%')"
+)
+
+
 def _check_workload(obj: Json) -> list[Cause]:
     spec = obj.get("spec") or {}
     found = podrules.pod_spec_causes(at(spec, "template", "spec"), "spec.template.spec", ("Always",))
@@ -98,6 +105,11 @@ def _check_workload(obj: Json) -> list[Cause]:
     labels = at(spec, "template", "metadata", "labels") or {}
     if not selector_tests(selector)(labels):
         found.append(wrong("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
+    found += [
+        wrong(f"spec.strategy.rollingUpdate.{name}", value, _PERCENT_RULE)
+        for name, value in (at(spec, "strategy", "rollingUpdate") or {}).items()
+        if isinstance(value, str) and not re.fullmatch(r"\d+%", value)
+    ]
     if isinstance(spec.get("replicas"), int) and spec["replicas"] < 0:
         found.append(wrong("spec.replicas", spec["replicas"], "must be greater than or equal to 0"))
     return found

@@ -31,6 +31,8 @@ async def send(http, request):
 async def test_every_request_is_answered_as_by_a_real_server(http):
     recorded = [json.loads(line) for line in (SESSION / "requests.jsonl").read_text().splitlines()]
     requests = [request for request in recorded if not request["path"].endswith(NOT_SERVED)]
+    await http.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    await http.gone(f"/api/v1/namespaces/{NAMESPACE}")
     await http.made("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     different = []
     deleted = set()

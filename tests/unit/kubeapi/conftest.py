@@ -6,8 +6,10 @@ import pytest
 
 from flexinfer.local.kubeapi.catalog import Catalog
 from flexinfer.local.kubeapi.controllers import Controllers
+from flexinfer.local.kubeapi.crds import register
 from flexinfer.local.kubeapi.registry import Registry
 from flexinfer.local.kubeapi.store import Store
+from flexinfer.local.kubeapi.tables import table_of
 
 
 @dataclass
@@ -28,6 +30,7 @@ class Cluster:
         self.clock = TurnedClock()
         self.store = Store()
         self.registry = Registry(self.store, Catalog(), self.clock)
+        self.store.hook(lambda change: register(self.registry.catalog, change))
         self.controllers = Controllers(self.registry)
         self.create("v1", "Namespace", {"metadata": {"name": "default"}}, "")
         self.settle()
@@ -58,6 +61,12 @@ class Cluster:
         outcome = self.registry.delete(self.kind(api_version, kind), "default", name, options)
         self.settle()
         return outcome
+
+    def tables(self):
+        """Print everything, as kubectl would make the server do."""
+        for kind in self.registry.catalog.kinds():
+            objects = [self.registry.present(kind, obj) for obj in self.list(kind.bucket)]
+            table_of(kind, objects, self.clock.now(), "Object", {})
 
     def settle(self):
         self.controllers.settle()
@@ -93,3 +102,9 @@ def deep_merge(obj, change):
 @pytest.fixture
 def cluster():
     return Cluster()
+
+
+@pytest.fixture(scope="session")
+def make_cluster():
+    """For property tests, which need a fresh one per example."""
+    return Cluster

@@ -3,7 +3,7 @@
 import pytest
 
 from flexinfer.local.kubeapi.deletion import DeleteOptions
-from flexinfer.local.kubeapi.errors import not_allowed
+from flexinfer.local.kubeapi.errors import ApiError, not_allowed
 
 
 def template(app="d", image="i:1", **spec):
@@ -245,3 +245,19 @@ def test_a_tree_of_owners_is_collected(cluster, propagation):
     assert cluster.list("deployments.apps") == []
     assert cluster.list("replicasets.apps") == []
     assert cluster.list("pods") == []
+
+
+@pytest.mark.parametrize("value", ["x", "%", "1.5%", "-1%"])
+def test_limits_of_a_rollout_are_numbers_or_percentages(cluster, value):
+    with pytest.raises(ApiError, match="valid percent string"):
+        cluster.create("apps/v1", "Deployment", deployment(strategy={"rollingUpdate": {"maxSurge": value}}))
+
+
+def test_an_object_that_cannot_be_handled_stops_no_other(cluster, caplog):
+    cluster.create("apps/v1", "Deployment", deployment(1))
+    kind = cluster.kind("apps/v1", "Deployment")
+    broken = {**kind.head(), "metadata": {"name": "broken", "namespace": "default", "uid": "b", "generation": 1}}
+    cluster.store.put(kind.bucket, ("default", "broken"), {**broken, "spec": {"template": 5, "selector": 5}})
+    cluster.settle()
+    assert len(cluster.pods(app="d")) == 1
+    assert "cannot handle default/broken" in caplog.text

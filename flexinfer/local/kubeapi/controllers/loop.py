@@ -22,6 +22,7 @@ from flexinfer.runtime.tasks import Supervisor
 log = logging.getLogger(__name__)
 
 _RETRY = 0.5  # seconds after a refused write
+_LONG_RETRY = 30.0  # seconds after an object that cannot be handled
 
 
 class Controller(Protocol):
@@ -105,6 +106,10 @@ class Controllers:
         except ApiError as err:
             log.debug("%s %s: %s", controller.name, "/".join(key), err)
             delay = _RETRY
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            # An object that slipped through the rules must not stop the others.
+            log.exception("controller %s cannot handle %s", controller.name, "/".join(key))
+            delay = _LONG_RETRY
         if delay is not None:
             due = now + delay
             self._planned[task] = due
