@@ -18,6 +18,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "extender": ("--output", "FILE"),
     "extender_quality": ("--output", "FOLDER"),
     "benchmarker_overhead": ("--output", "FILE"),
+    "agent_footprint": ("--output", "FILE"),
 }
 
 
