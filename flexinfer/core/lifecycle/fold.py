@@ -35,7 +35,7 @@ def fold_list(view: LifecycleView, plural: str, objects: Sequence[Object], at: f
             keys |= _remove(view, plural, obj, at)
     for obj in objects:
         keys |= _put(view, plural, obj, at)
-    return keys | set(view.models) if first else keys
+    return {*keys, RECORDS, *view.models} if first else keys
 
 
 def _stored(view: LifecycleView, plural: str) -> list[Object]:
