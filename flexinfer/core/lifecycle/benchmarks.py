@@ -19,7 +19,18 @@ from flexinfer.core.lifecycle.fit import Option
 from flexinfer.core.lifecycle.fold_results import outdated_since
 from flexinfer.core.lifecycle.job import Run, bench_job
 from flexinfer.core.lifecycle.naming import job_name
-from flexinfer.core.lifecycle.objects import condition, deleting, holds, labels, meta, name_of, parse_time, status, uid
+from flexinfer.core.lifecycle.objects import (
+    condition,
+    controller,
+    deleting,
+    holds,
+    labels,
+    meta,
+    name_of,
+    parse_time,
+    status,
+    uid,
+)
 from flexinfer.core.lifecycle.pods import image_of
 from flexinfer.core.lifecycle.scale import in_use
 from flexinfer.core.lifecycle.view import BENCH_KEY, LifecycleView, ModelState
@@ -254,8 +265,8 @@ def _alias(case: _Case) -> list[Effect]:
     instances = instances_of(case.view, case.wanted, case.run, case.job)
     if not instances:
         gone = ModelEndpoint(namespace=name[0], model=name[1], backend=case.wanted.backend, hidden=True, gone=True)
-        # Only the model that runs the Job speaks for the alias.
-        return [Publish(gone)] if known and case.job is not None else []
+        # Only the model that runs the Job speaks for the alias; without a Job it is an orphan, see records.
+        return [Publish(gone)] if known and controller(case.job or {}) == case.wanted.uid else []
     event = ModelEndpoint(
         namespace=name[0],
         model=name[1],

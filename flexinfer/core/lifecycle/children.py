@@ -1,5 +1,7 @@
 """Deployment, Service and volume claim: what to write so that they are as wanted, and nothing when they are."""
 
+from collections.abc import Callable
+
 from flexinfer.contracts.kubernetes import DEPLOYMENTS, SERVICES, Object
 from flexinfer.core.effects import Apply, Delete, Effect, Patch, target
 from flexinfer.core.lifecycle.description import Description
@@ -66,8 +68,8 @@ def plan_children(
         if name_of(claim) not in view.claims_of_storage:
             effects.append(Apply(CLAIMS, claim, wanted.uid))
     existing = own_deployment(view, wanted)
-    body = deployment(wanted, place, image, replicas, view.policy)
-    change = Apply(DEPLOYMENTS, body, wanted.uid)
+    body = _rendered(state, "deployment", (place, image), lambda: deployment(wanted, place, image, 0, view.policy))
+    change = Apply(DEPLOYMENTS, {**body, "spec": {**body["spec"], "replicas": replicas}}, wanted.uid)
     if existing is None or (not hold and _differs(state, change, existing)):
         effects.append(change)
     elif int((existing.get("spec") or {}).get("replicas", 1)) != replicas:
@@ -80,11 +82,21 @@ def _service(view: LifecycleView, state: ModelState, wanted: Description) -> lis
     name = (wanted.key.namespace, child_name(wanted.key.name))
     existing = view.services.get(name)
     if wanted.service.enabled:
-        change = Apply(SERVICES, service(wanted), wanted.uid)
+        change = Apply(SERVICES, _rendered(state, "service", None, lambda: service(wanted)), wanted.uid)
         return [change] if existing is None or _differs(state, change, existing) else []
     if existing is not None and controller(existing) == wanted.uid and not deleting(existing):
         return [Delete(SERVICES, name[0], name[1], uid(existing))]
     return []
+
+
+def _rendered(state: ModelState, child: str, made_from: object, make: Callable[[], Object]) -> Object:
+    """A manifest stays the same until the spec or the placement changes."""
+    known = state.rendered.get(child)
+    if known is not None and known[0] == made_from:
+        return known[1]
+    body = make()
+    state.rendered[child] = (made_from, body)
+    return body
 
 
 def _differs(state: ModelState, change: Apply, existing: Object) -> bool:
@@ -97,7 +109,7 @@ def _differs(state: ModelState, change: Apply, existing: Object) -> bool:
     wanted_mark = annotations(change.body)[FINGERPRINT]
     if annotations(existing).get(FINGERPRINT) != wanted_mark or controller(existing) != change.owner:
         return True
-    spec = {name: part for name, part in change.body["spec"].items() if name != "replicas"}
-    if covers(existing.get("spec"), spec):
+    if state.applied.get(target(change)) == (wanted_mark, int(meta(existing).get("generation") or 0)):
         return False
-    return state.applied.get(target(change)) != (wanted_mark, int(meta(existing).get("generation") or 0))
+    spec = {name: part for name, part in change.body["spec"].items() if name != "replicas"}
+    return not covers(existing.get("spec"), spec)

@@ -13,6 +13,7 @@ from flexinfer.core.lifecycle.engines import CPU, ENGINES
 from flexinfer.core.lifecycle.view import LifecycleView
 
 MB_PER_MIB = 1.048576
+OUTLOOKS_KEPT = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,24 @@ class Outlook:
 
 def outlook(view: LifecycleView, wanted: Description) -> Outlook:
     """Every class that can hold one replica. Accelerators come first: CPUs are offered only where asked for, or
-    where nothing else fits and the engine can do without."""
+    where nothing else fits and the engine can do without.
+
+    Models with equal demands share an answer until the fleet changes, so that a decision costs the same on large
+    fleets as on small ones.
+    """
+    selector = tuple(sorted(wanted.node_selector.items()))
+    key = (wanted.demand, wanted.backend, selector, str(wanted.tolerations))
+    version, known = view.outlooks.get(key, (-1, None))
+    if version == view.fleet_version and isinstance(known, Outlook):
+        return known
+    found = _look(view, wanted)
+    if len(view.outlooks) >= OUTLOOKS_KEPT:
+        view.outlooks.clear()
+    view.outlooks[key] = (view.fleet_version, found)
+    return found
+
+
+def _look(view: LifecycleView, wanted: Description) -> Outlook:
     found: dict[tuple[str, str, str, int], list[str]] = {}
     misses: Counter[str] = Counter()
     known = 0

@@ -94,7 +94,7 @@ def _remove(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
             return fold_results.remove_configmap(view, obj)
         case "nodes":
             view.nodes.pop(name_of(obj)[1], None)
-            return set(view.models)
+            return view.fleet_changed()
         case _:
             kind = _children(view, plural)
             kept = kind.get(name_of(obj))
@@ -162,7 +162,7 @@ def _put_node(view: LifecycleView, node: Object) -> Keys:
     if view.nodes.get(name_of(node)[1]) == found:
         return set()
     view.nodes[name_of(node)[1]] = found
-    return set(view.models)
+    return view.fleet_changed()
 
 
 def fold_done(view: LifecycleView, key: ModelKey, effect: Effect, result: Object | None, at: float) -> Keys:

@@ -64,7 +64,7 @@ def _node_status(view: LifecycleView, data: NodeStatus) -> Keys:
     node = view.fleet.node(data.node)
     changed = node.status is None or node.status.state != data.state
     node.status = data
-    return set(view.models) if changed else set()
+    return view.fleet_changed() if changed else set()
 
 
 def fold_snapshot(view: LifecycleView, types: Sequence[type[EventData]], events: Sequence[Event], at: float) -> Keys:
@@ -94,10 +94,18 @@ def _forget(view: LifecycleView, types: Sequence[type[EventData]], events: Seque
         view.use_since = at
     if NodeHardware in types:
         view.fleet_seen = True
-        told = {event.data.node for event in events if isinstance(event.data, NodeHardware)}
-        for name, node in view.fleet.nodes.items():
-            if name not in told:
-                node.hardware = None
+        _forget_nodes(view, events)
+
+
+def _forget_nodes(view: LifecycleView, events: Sequence[Event]) -> None:
+    hardware = {event.data.node for event in events if isinstance(event.data, NodeHardware)}
+    states = {event.data.node for event in events if isinstance(event.data, NodeStatus)}
+    for name, node in view.fleet.nodes.items():
+        if name not in hardware:
+            node.hardware = None
+        if name not in states:
+            node.status = None
+    view.fleet_changed()
 
 
 def _hardware(view: LifecycleView, data: NodeHardware) -> Keys:
@@ -107,8 +115,7 @@ def _hardware(view: LifecycleView, data: NodeHardware) -> Keys:
     node.hardware = data
     if same:
         return set()
-    view.fleet.version += 1
-    return set(view.models)
+    return view.fleet_changed()
 
 
 def _telemetry(view: LifecycleView, data: NodeTelemetry, at: float) -> Keys:

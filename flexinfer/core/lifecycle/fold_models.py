@@ -2,10 +2,11 @@
 
 from flexinfer.contracts.kubernetes import MODELDEPLOYMENTS, MODELS, Object
 from flexinfer.core.lifecycle.description import Description, ModelKey
-from flexinfer.core.lifecycle.objects import annotations, meta, uid, version_number
+from flexinfer.core.lifecycle.objects import annotations, condition, meta, status, uid, version_number
 from flexinfer.core.lifecycle.reading import describe, key_of
 from flexinfer.core.lifecycle.view import RECORDS, LifecycleView, ModelState
 
+DUPLICATE_NAME = "DuplicateName"
 PLURALS = {MODELS.kind: MODELS.plural, MODELDEPLOYMENTS.kind: MODELDEPLOYMENTS.plural}
 
 
@@ -31,6 +32,7 @@ def put(view: LifecycleView, obj: Object, at: float) -> set[ModelKey]:
     state.wanted = describe(obj)
     view.failures.pop(key, None)
     state.noted.clear()
+    state.rendered.clear()
     return affected | _index(view, key) | {key}
 
 
@@ -89,5 +91,13 @@ def _unindex(view: LifecycleView, key: ModelKey) -> set[ModelKey]:
 
 
 def _by_age(view: LifecycleView, keys: set[ModelKey]) -> tuple[ModelKey, ...]:
-    """Oldest first: who had a name first keeps it."""
-    return tuple(sorted(keys, key=lambda k: (str(meta(view.models[k].object).get("creationTimestamp") or ""), k)))
+    """Oldest first: who had a name first keeps it. Timestamps count seconds, so among equals the one that was
+    accepted comes before one that was turned away or is still unknown."""
+
+    def age(key: ModelKey) -> tuple[str, bool, ModelKey]:
+        obj = view.models[key].object
+        turned_away = (condition(obj, "Available") or {}).get("reason") == DUPLICATE_NAME
+        accepted = bool(status(obj).get("phase")) and not turned_away
+        return str(meta(obj).get("creationTimestamp") or ""), not accepted, key
+
+    return tuple(sorted(keys, key=age))

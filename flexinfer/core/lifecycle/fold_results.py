@@ -88,10 +88,12 @@ def put_configmap(view: LifecycleView, obj: Object) -> set[ModelKey]:
         return set()
     view.records[name] = obj
     keys = {RECORDS}
-    for text in (obj.get("data") or {}).values():
+    for key, text in (obj.get("data") or {}).items():
         entry = read_record(text)
         if entry:
             keys |= put_result(view, *entry)
+        if key in view.claims:  # its holder waits for the record before it gives the claim back
+            keys |= view.by_workload.get((view.claims[key].get("data") or {}).get("workload", ""), set())
     return keys
 
 

@@ -1,7 +1,7 @@
 """Reading Kubernetes objects as plain dictionaries, where any part may be missing."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,14 +86,14 @@ def covers(observed: Any, wanted: Any) -> bool:
 
     Lists must have the same length; quantities are compared by value, because the server rewrites them.
     """
-    if isinstance(wanted, Mapping):
-        if not isinstance(observed, Mapping):
+    if isinstance(wanted, dict):
+        if not isinstance(observed, dict):
             return not wanted and observed is None
         return all(covers(observed.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list | tuple):
+    if isinstance(wanted, list):
         found = observed or []
         return (
-            isinstance(found, list | tuple)
+            isinstance(found, list)
             and len(found) == len(wanted)
             and all(covers(a, b) for a, b in zip(found, wanted, strict=True))
         )

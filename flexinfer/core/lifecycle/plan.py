@@ -9,6 +9,7 @@ from flexinfer.core.lifecycle.conditions import condition, false_since
 from flexinfer.core.lifecycle.description import Description, ModelKey, Problem
 from flexinfer.core.lifecycle.fit import Outlook, outlook
 from flexinfer.core.lifecycle.fold import due
+from flexinfer.core.lifecycle.fold_models import DUPLICATE_NAME
 from flexinfer.core.lifecycle.naming import RESOURCES
 from flexinfer.core.lifecycle.objects import deleting, meta, status, write_time
 from flexinfer.core.lifecycle.observe import Observation, observe
@@ -54,7 +55,7 @@ def _wanted(view: LifecycleView, key: ModelKey, state: ModelState) -> Descriptio
     first = view.by_name[(key.namespace, key.name)][0]
     if first != key:
         text = f"a {first.kind} of this name was there first; rename one of them"
-        return Problem("DuplicateName", "metadata.name", text)
+        return Problem(DUPLICATE_NAME, "metadata.name", text)
     return state.wanted
 
 
@@ -82,7 +83,7 @@ def _rejected(view: LifecycleView, key: ModelKey, state: ModelState, problem: Pr
         condition("Progressing", holds=False, reason=problem.reason),
     )
     effects = plan_status(view, key, state, Report(verdict, conditions, figures), now)
-    if problem.reason == "DuplicateName":
+    if problem.reason == DUPLICATE_NAME:
         # On the bus the name belongs to the other object.
         return [effect for effect in effects if not isinstance(effect, Publish)]
     return effects

@@ -10,6 +10,7 @@ from flexinfer.core.lifecycle.assess import Verdict
 from flexinfer.core.lifecycle.conditions import merged
 from flexinfer.core.lifecycle.description import ModelKey
 from flexinfer.core.lifecycle.naming import RESOURCES, selector_text
+from flexinfer.core.lifecycle.objects import condition as condition_of
 from flexinfer.core.lifecycle.objects import meta, status
 from flexinfer.core.lifecycle.phases import advance, phase_of
 from flexinfer.core.lifecycle.view import LifecycleView, ModelState
@@ -72,8 +73,8 @@ def plan_status(view: LifecycleView, key: ModelKey, state: ModelState, report: R
     )
     if view.phases.get((key.namespace, key.name)) != event:
         effects.append(Publish(event))
-    known = view.phases.get((key.namespace, key.name))
-    if changed or (known and known.reason != verdict.reason and verdict.phase in {"Pending", "Failed"}):
+    told = (condition_of(state.object, "Available") or {}).get("reason", verdict.reason)
+    if changed or (told != verdict.reason and verdict.phase in {"Pending", "Failed"}):
         text = f"{previous} → {verdict.phase}: {verdict.message}" if previous and changed else verdict.message
         effects.append(Note(state.object, "Warning" if verdict.phase == "Failed" else "Normal", verdict.reason, text))
     return effects

@@ -7,6 +7,7 @@ what is here beyond that is memory that a fresh process can do without.
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from flexinfer.contracts.events import BenchFailed, ModelEndpoint, ModelPhase, NodeHardware, PlacementDecided
 from flexinfer.contracts.kubernetes import Object
@@ -59,6 +60,7 @@ class ModelState:
     woken_at: float = 0.0  # when its Deployment last went from zero to some
     noted: set[tuple[str, str]] = field(default_factory=set)  # Kubernetes Events that are said once per generation
     applied: dict[str, tuple[str, int]] = field(default_factory=dict)  # child → (fingerprint, generation after it)
+    rendered: dict[str, tuple[Any, Object]] = field(default_factory=dict)  # child → (made from, manifest)
 
 
 @dataclass(slots=True)
@@ -90,6 +92,8 @@ class LifecycleView:
     on_bus: dict[str, float] = field(default_factory=dict)  # results the bus holds: key → when measured
     phases: dict[Name, ModelPhase] = field(default_factory=dict)  # as the bus holds them
     endpoints: dict[Name, ModelEndpoint] = field(default_factory=dict)  # as the bus holds them, hidden ones included
+    fleet_version: int = 0  # grows with every fact that can change which hardware fits
+    outlooks: dict[object, tuple[int, object]] = field(default_factory=dict)  # demand → (fleet_version, Outlook)
     draining: dict[Name, float] = field(default_factory=dict)  # endpoints published as draining: since when
     decisions: dict[Name, PlacementDecided] = field(default_factory=dict)  # last attempt of each pod that exists
     buried: OrderedDict[str, None] = field(default_factory=OrderedDict)  # uids of objects that are gone for good
@@ -103,6 +107,11 @@ class LifecycleView:
         self.buried[uid] = None
         if len(self.buried) > BURIED_KEPT:
             self.buried.popitem(last=False)
+
+    def fleet_changed(self) -> set[ModelKey]:
+        """Which hardware fits whom may be different now: everybody is concerned."""
+        self.fleet_version += 1
+        return set(self.models)
 
     def hardware(self, node: str) -> NodeHardware | None:
         """What an agent said of a node."""

@@ -49,8 +49,8 @@ async def test_create_measure_serve_scale_sleep_wake_update_delete(world: Any) -
     await world.api.delete(MODELDEPLOYMENTS, "m", "default")
     await world.gone()
     for resource in (DEPLOYMENTS, SERVICES, JOBS, PODS):
-        assert (await world.api.list(resource, "default")).items == ()
-    records = (await world.api.list(CONFIGMAPS, "flexinfer-system")).items
+        assert (await world.api.list(resource, "default", labels="app.kubernetes.io/part-of=flexinfer")).items == ()
+    records = (await world.api.list(CONFIGMAPS, "flexinfer-system", labels="app")).items
     assert [record["metadata"]["name"] for record in records] == ["flexinfer-benchmark-results"]
 
     phases = [e.data.phase for e in world.reader.events if isinstance(e.data, ModelPhase)]
