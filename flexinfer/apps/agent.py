@@ -79,8 +79,6 @@ async def run(settings: AgentSettings) -> int:
 
 
 async def _compose(settings: AgentSettings, stack: AsyncExitStack) -> _Parts:
-    if settings.record:
-        log.warning("--record has no effect here: the agent folds no events, it makes them")
     clock = SystemClock()
     files = RootedFiles(settings.root)
     machine = Machine(files)
