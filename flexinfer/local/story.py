@@ -93,7 +93,7 @@ class Story:
         self.changed.set()
 
     def _on_sample(self, data: BenchSample) -> None:
-        kind = "warm-up" if data.warmup else f"iteration {data.iteration}"
+        kind = "warm-up" if data.warmup else f"iteration {data.iteration + 1}"
         first = f", first token {data.first_token_seconds * 1000:.0f} ms" if data.first_token_seconds else ""
         streams = f" ({data.concurrency} streams)" if data.concurrency > 1 else ""
         self.progress.note("", f"{kind:<12} {data.tokens_per_second:6.1f} tokens/s{first}{streams}")
