@@ -33,7 +33,8 @@ def units(node: NodeView, now: float, without: AbstractSet[str] = NOBODY) -> lis
     at = freshness.level(node, now)
     found = [_unit(node, device, at) for device in node.hardware.devices if device.counted]
     if not node.claims:
-        found.sort(key=_most_free)
+        if len(found) > 1:
+            found.sort(key=_most_free)
         return found
     lost = any(not unit.known for unit in found)
     _evicted(found, [c for c in node.claims.values() if c.uid in without and c.bound and c.shown])

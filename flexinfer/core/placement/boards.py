@@ -7,19 +7,21 @@ is what ``ranking`` computes from nothing; a test holds them together.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
+from flexinfer.contracts.events import NodeHardware
 from flexinfer.core.fleet.view import Feed, FleetView, NodeView
 from flexinfer.core.placement.checks import Reason
 from flexinfer.core.placement.demand import Kind
-from flexinfer.core.placement.offers import OUT, Offer, offer_of, refusal
+from flexinfer.core.placement.offers import OUT, Fit, Offer, fit_of, offer_of, refusal
 from flexinfer.core.placement.roster import Asked, Roster
 
 
 class Board:
     """Offers of all nodes of a roster for one kind of demand. Call ``refresh`` before reading.
 
-    ``capacities``: of the offers, by position in the roster.
+    ``capacities``: of the offers, by position in the roster. ``asked_at``: when a request last needed it.
     """
 
     def __init__(self, view: FleetView, roster: Roster, kind: Kind) -> None:
@@ -28,8 +30,10 @@ class Board:
         self.offers: dict[str, Offer] = {}
         self.capacities: list[float] = []
         self.changes = Feed()
+        self.asked_at = -inf
         self._view = view
         self._seen = view.changes.count
+        self._fits: dict[str, tuple[NodeHardware | None, Fit | Reason | None]] = {}
 
     def refresh(self, now: float) -> None:
         """Renew the offers of nodes that changed, make those of nodes new to the roster."""
@@ -45,7 +49,11 @@ class Board:
     def _renew(self, name: str, now: float) -> None:
         node = self._view.nodes.get(name) or NodeView(name)
         old = self.offers.get(name)
-        offer = self.offers[name] = offer_of(node, self.kind, now)
+        hardware, fit = self._fits.get(name, (None, None))
+        if fit is None or hardware is not node.hardware:
+            fit = fit_of(node.hardware, self.kind) if self.kind.devices else None
+            self._fits[name] = (node.hardware, fit)
+        offer = self.offers[name] = offer_of(node, self.kind, now, fit=fit)
         self.capacities[self.roster.index[name]] = offer.capacity
         if old is None or not _alike(old, offer):
             self.changes.add(name)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.fleet.fold import tick
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.boards import Board, Verdicts, verdicts
-from flexinfer.core.placement.demand import Demand, Kind, demand_of
+from flexinfer.core.placement.demand import PROCESSOR, Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
 from flexinfer.core.placement.ranking import ABSENT, Ranking, rank, verdict
 from flexinfer.core.placement.roster import Asked, Roster
@@ -30,6 +31,8 @@ KEPT_DECISIONS = 300
 KEPT_CANDIDATES = 200_000
 KEPT_BOARDS = 32
 KEPT_SCORE_BOARDS = 64
+KEPT_WARM = 4
+WARM_SECONDS = 600.0
 MAX_OPEN = 1000
 MAX_NAMES = 100_000  # beyond it the names of nodes long gone, or never there, are forgotten with the rest
 UNANSWERED_SECONDS = 2.0
@@ -119,6 +122,25 @@ class Desk:
             _, attempt = self._open.popitem(last=False)
             self._unanswered(attempt)
 
+    def keep_up(self, now: float) -> None:
+        """Renew what is kept for the demands asked for last, so that the next request does not have to."""
+        for board in islice(reversed(self._boards.values()), KEPT_WARM):
+            if now - board.asked_at < WARM_SECONDS:
+                board.refresh(now)
+        for sums in islice(reversed(self._score_boards.values()), KEPT_WARM):
+            if now - sums.board.asked_at < WARM_SECONDS:
+                sums.keep_up()
+
+    def warm(self, now: float) -> None:
+        """Make ready for the likeliest demands: one device of each vendor in the fleet, and the processor."""
+        tick(self.view, now)
+        vendors = {
+            device.vendor for node in self.view.nodes.values() if node.hardware for device in node.hardware.devices
+        }
+        self._roster.positions(list(self.view.nodes))
+        for kind in (PROCESSOR, *(Kind(vendor, 1) for vendor in sorted(vendors))):
+            self._board(kind).refresh(now)
+
     def take(self) -> PlacementDecided | None:
         """The oldest decision not yet published."""
         if not self._pending:
@@ -157,14 +179,19 @@ class Desk:
             self._roster = Roster()
             self._boards.clear()
             self._score_boards.clear()
-        board = self._boards.get(demand.kind)
-        if board is None:
-            board = self._boards[demand.kind] = Board(self.view, self._roster, demand.kind)
-            _shrink(self._boards, KEPT_BOARDS)
-        self._boards.move_to_end(demand.kind)
+        board = self._board(demand.kind)
+        board.asked_at = now
         asked.enrol(self._roster)
         board.refresh(now)
         return demand, board
+
+    def _board(self, kind: Kind) -> Board:
+        found = self._boards.get(kind)
+        if found is None:
+            found = self._boards[kind] = Board(self.view, self._roster, kind)
+            _shrink(self._boards, KEPT_BOARDS)
+        self._boards.move_to_end(kind)
+        return found
 
     def _score_board(self, demand: Demand, board: Board, speeds: Speeds) -> ScoreBoard:
         key = (demand.kind, demand.workload)

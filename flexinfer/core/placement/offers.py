@@ -4,10 +4,12 @@ An offer does not depend on the model's size or name, so it is made once per nod
 changes, and not once per request.
 """
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import inf
 
+from flexinfer.contracts.events import NodeHardware
 from flexinfer.core.fleet import freshness
 from flexinfer.core.fleet.freshness import Level, load_percent
 from flexinfer.core.fleet.identity import driver_major
@@ -67,35 +69,56 @@ def refusal(offer: Offer, per_device_mib: float) -> Reason | None:
     return TOO_SMALL if offer.installed < per_device_mib else NO_VRAM
 
 
-def offer_of(node: NodeView, kind: Kind, now: float, without: AbstractSet[str] = NOBODY) -> Offer:
-    """By every check and every term. ``without``: pods taken as absent, by uid."""
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What hardware alone says to a kind of demand: its suitable devices with their class and driver, by uuid, and
+    the memory each of the demanded number would have when empty."""
+
+    devices: Mapping[str, tuple[str, str]]
+    installed: float
+
+
+def fit_of(hardware: NodeHardware | None, kind: Kind) -> Fit | Reason:
+    """Changes only with the hardware."""
+    found = suitable(hardware, kind)
+    if isinstance(found, Reason):
+        return found
+    sizes = sorted((OUT if device.memory_mib is None else float(device.memory_mib) for device in found), reverse=True)
+    named = {device.uuid: (device_class(device, kind.devices), driver_major(device)) for device in found}
+    return Fit(named, sizes[kind.devices - 1])
+
+
+def offer_of(
+    node: NodeView, kind: Kind, now: float, without: AbstractSet[str] = NOBODY, fit: Fit | Reason | None = None
+) -> Offer:
+    """By every check and every term. ``without``: pods taken as absent, by uid. ``fit``: of the node's hardware, if
+    that is at hand."""
     if kind.devices == 0:
         return _processor(node, now, without)
-    fit = suitable(node.hardware, kind)
+    fit = fit_of(node.hardware, kind) if fit is None else fit
     if isinstance(fit, Reason):
         return Offer(node.name, OUT, reason=fit)
-    count = kind.devices
-    sizes = sorted((OUT if device.memory_mib is None else float(device.memory_mib) for device in fit), reverse=True)
     if node.status is not None and node.status.state == "draining":
-        return Offer(node.name, OUT, sizes[count - 1], DRAINING)
-    mine = {device.uuid for device in fit}
-    free = [unit for unit in units(node, now, without) if unit.device.uuid in mine]
+        return Offer(node.name, OUT, fit.installed, DRAINING)
+    count = kind.devices
+    free = [unit for unit in units(node, now, without) if unit.device.uuid in fit.devices]
     if len(free) < count:
-        return Offer(node.name, OUT, sizes[count - 1], NO_DEVICE)
+        return Offer(node.name, OUT, fit.installed, NO_DEVICE)
     best = free[:count]  # most free memory first: of the demanded number of best devices the worst one counts
     worst = best[-1]
     at = freshness.level(node, now)
+    name, driver = fit.devices[worst.device.uuid]
     return Offer(
         node.name,
         0.0 if worst.free_mib is None else worst.free_mib,
-        sizes[count - 1],
+        fit.installed,
         None,
-        max(unit.util for unit in best),
+        worst.util if count == 1 else max(unit.util for unit in best),
         kv_percent(node, at),
-        min(unit.ratio for unit in best),
+        worst.ratio if count == 1 else min(unit.ratio for unit in best),
         node.cost,
-        device_class(worst.device, count),
-        driver_major(worst.device),
+        name,
+        driver,
         node.telemetry_at if node.telemetry else None,
         NOTES[at],
     )

@@ -102,6 +102,12 @@ class ScoreBoard:
             asked.keep(key, found)
         return found
 
+    def keep_up(self) -> None:
+        """Sum up what changed, under the scale asked for last."""
+        self._refresh()
+        if self._tables:
+            self._table(next(reversed(self._tables)))
+
     def _patch(self, last: Scores, table: _Table) -> bool:
         """Bring an earlier answer up to date; False if it is too old for that."""
         changed = self.board.changes.since(last.seen)

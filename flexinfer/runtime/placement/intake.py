@@ -1,10 +1,11 @@
 """Facts as they arrive, into the fleet view: journaled first, then folded; what cannot be read is counted."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
 from flexinfer.contracts.envelope import Event
-from flexinfer.contracts.kubernetes import CONFIGMAPS, NODES, KubeDelta, Object
+from flexinfer.contracts.kubernetes import CONFIGMAPS, NODES, PODS, KubeDelta, Object
 from flexinfer.core.fleet.fold import UnreadableObject, fold, replace_objects, replace_state
 from flexinfer.core.fleet.projections import assume_node, assume_results
 from flexinfer.core.fleet.view import FleetView
@@ -18,6 +19,12 @@ _FACTS = metrics.counter(
     "flexinfer_scheduler_facts_total", "Facts that reached the fleet view, by kind and whether they were news.",
     ("kind", "result"),
 )  # fmt: skip
+# Looking a label set up costs more than counting; these are counted at every event.
+_COUNTERS = {
+    (kind, news): _FACTS.labels(kind, "news" if news else "repeat")
+    for kind in ("event", NODES.plural, PODS.plural)
+    for news in (True, False)
+}
 DEGRADED = metrics.gauge(
     "flexinfer_scheduler_degraded", "1 while placement reads labels and annotations because the bus cannot be reached."
 )
@@ -26,12 +33,21 @@ DEGRADED = metrics.gauge(
 class FleetIntake:
     """Sinks for a bus subscription and for informers; both run on the event loop and never raise."""
 
-    def __init__(self, view: FleetView, now: Callable[[], float], journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        view: FleetView,
+        now: Callable[[], float],
+        journal: Journal | None = None,
+        changed: Callable[[float], None] | None = None,
+    ) -> None:
+        """``changed`` is called with the time after each fact that was news."""
         self._view = view
+        self._changed = changed
         self._now = now
         self._journal = journal
         self._nodes: dict[str, Object] = {}
         self.snapshots = 0
+        self.warm = asyncio.Event()  # the view holds the fleet, from the bus or from its projections
 
     def bus(self, fact: BusFact) -> None:
         """A snapshot or one event."""
@@ -39,11 +55,12 @@ class FleetIntake:
         if isinstance(fact, Snapshot):
             replace_state(self._view, fact.types, fact.events, now)
             self.snapshots += 1
+            self.warm.set()
             DEGRADED.set(0)
             _FACTS.labels("snapshot", "news").inc()
             log.info("view holds %d nodes and %d results", len(self._view.nodes), len(self._view.results))
         else:
-            self._count("event", news=fold(self._view, fact, now))
+            self._count("event", now, news=fold(self._view, fact, now))
 
     def kube(self, fact: KubeFact) -> None:
         """A complete list or one change."""
@@ -55,7 +72,7 @@ class FleetIntake:
                     self._unreadable(bad)
                 _FACTS.labels("list", "news").inc()
             else:
-                self._count(fact.plural, news=fold(self._view, fact, now))
+                self._count(fact.plural, now, news=fold(self._view, fact, now))
         except UnreadableObject as err:
             self._unreadable(err)
 
@@ -63,6 +80,7 @@ class FleetIntake:
         """No bus: take what labels, annotations and recorded results tell, until the next snapshot."""
         now = self._record(Relisted(CONFIGMAPS.plural, tuple(configmaps)))
         self._view.degraded = True
+        self.warm.set()
         DEGRADED.set(1)
         for node in self._nodes.values():
             assume_node(self._view, node, now)
@@ -94,9 +112,10 @@ class FleetIntake:
             self._journal.write(now, fact)
         return now
 
-    @staticmethod
-    def _count(kind: str, *, news: bool) -> None:
-        _FACTS.labels(kind, "news" if news else "repeat").inc()
+    def _count(self, kind: str, now: float, *, news: bool) -> None:
+        _COUNTERS[kind, news].inc()
+        if news and self._changed is not None:
+            self._changed(now)
 
     @staticmethod
     def _unreadable(err: UnreadableObject) -> None:

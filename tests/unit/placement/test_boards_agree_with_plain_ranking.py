@@ -25,6 +25,8 @@ steps = st.one_of(
     st.tuples(st.just("cost"), st.sampled_from(NAMES), st.sampled_from([None, 0.0, 1.0, 3.5])),
     st.tuples(st.just("claim"), st.sampled_from(NAMES), st.integers(0, 3)),
     st.tuples(st.just("wait"), st.floats(0.1, 30)),
+    st.tuples(st.just("keep")),
+    st.tuples(st.just("warm")),
     st.tuples(st.just("ask"), st.integers(0, 3), st.sampled_from([NAMES, NAMES[::-1]]), st.sampled_from([1, 5, 8])),
 )
 
@@ -67,8 +69,13 @@ def test_boards_equal_the_plain_form_after_any_history(make_fleet, pod, history)
     desk = Desk(fleet.view, Weights())
     lists: dict[tuple[str, ...], Asked] = {}  # the same object for the same list, as the wire keeps them
     for step in history:
-        if step[0] != "ask":
+        if step[0] == "keep":
+            desk.keep_up(fleet.now)
+        elif step[0] == "warm":
+            desk.warm(fleet.now)
+        elif step[0] != "ask":
             apply(fleet, pod, step)
+        if step[0] != "ask":
             continue
         _, number, order, count = step
         asker = pods[number]
