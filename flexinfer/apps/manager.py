@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-from flexinfer import __version__
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.credentials import KubeconfigError
@@ -14,7 +13,7 @@ from flexinfer.adapters.kube.lease import Elector
 from flexinfer.adapters.kube.recorder import EventRecorder
 from flexinfer.adapters.web.ops import ops_app
 from flexinfer.adapters.web.serve import WebServer, listen
-from flexinfer.config.manager import ManagerSettings
+from flexinfer.config.manager import ManagerSettings, policy_of
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import PlacementDecided
 from flexinfer.contracts.kubernetes import (
@@ -33,13 +32,11 @@ from flexinfer.core.fleet.fold import STATE_TYPES
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.lifecycle.fold_results import CLAIM_APP_LABEL
 from flexinfer.core.lifecycle.manifests import CLAIMS
-from flexinfer.core.lifecycle.policy import Policy
-from flexinfer.core.placement.quantization import meets, need_of
 from flexinfer.ports import Bus, KubeFact
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.drifting import DRIFT, FOLLOWED, DriftWatcher
 from flexinfer.runtime.interpreter import Interpreter
-from flexinfer.runtime.journal import Header, Journal
+from flexinfer.runtime.journal import Journal, header_of
 from flexinfer.runtime.manager import Manager
 from flexinfer.runtime.nudging import Nudger
 from flexinfer.runtime.placement.intake import FleetIntake
@@ -58,6 +55,8 @@ async def run(settings: ManagerSettings) -> int:
     """Until SIGTERM; the exit code."""
     if not settings.nats_url:
         return fail("flexinfer-manager: no bus address; give --nats-url or NATS_URL", 2)
+    if settings.default_backend_image:
+        log.warning("DEFAULT_BACKEND_IMAGE is deprecated; set DEFAULT_BACKEND_IMAGE_NVIDIA")
     stop = stop_signals()
     clock = SystemClock()
     instance, boot = host_name(), boot_id()
@@ -130,31 +129,6 @@ def watched(settings: ManagerSettings) -> Sequence[tuple[Resource, str | None, s
     )
 
 
-def policy_of(settings: ManagerSettings) -> Policy:
-    """Settings as decisions see them."""
-    if settings.default_backend_image:
-        log.warning("DEFAULT_BACKEND_IMAGE is deprecated; set DEFAULT_BACKEND_IMAGE_NVIDIA")
-    ollama = {
-        "NVIDIA": settings.default_backend_image_nvidia or settings.default_backend_image,
-        "AMD": settings.default_backend_image_amd,
-        "INTEL": settings.default_backend_image_intel,
-    }
-    return Policy(
-        namespace=settings.namespace,
-        cluster=settings.cluster,
-        scheduler_name=settings.scheduler_name,
-        model_path=settings.model_cache_path,
-        images={"ollama": ollama},
-        benchmark_image=settings.benchmark_image,
-        proxy_url=settings.proxy_url,
-        nats_url=settings.bench_nats_url or settings.nats_url,
-        gate_timeout=settings.gate_timeout,
-        job_deadline=settings.job_deadline,
-        node_local=settings.node_local,
-        capable=lambda device, backend, form: meets(device, need_of(backend, form)),
-    )
-
-
 def _all(*sinks: Callable[[KubeFact], None]) -> Callable[[KubeFact], None]:
     def sink(fact: KubeFact) -> None:
         for one in sinks:
@@ -166,11 +140,7 @@ def _all(*sinks: Callable[[KubeFact], None]) -> Callable[[KubeFact], None]:
 def _journal(settings: ManagerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
     if settings.record is None:
         return None
-    header = Header(
-        tape="flexinfer", version=1, component="manager", instance=instance, release=__version__, started=now,
-        settings=settings.model_dump(mode="json"),
-    )  # fmt: skip
-    journal = Journal.open(settings.record, header)
+    journal = Journal.open(settings.record, header_of("manager", instance, now, settings))
     stack.callback(journal.close)
     return journal
 

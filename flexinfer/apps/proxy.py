@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from flexinfer import __version__
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.web.proxy import gathering
 from flexinfer.adapters.web.proxy.access import AccessLog
@@ -25,7 +24,7 @@ from flexinfer.contracts.envelope import EventMint
 from flexinfer.core.routing.directory import Directory
 from flexinfer.ports import Bus
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.journal import VERSION, Header, Journal
+from flexinfer.runtime.journal import Journal, header_of
 from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
 from flexinfer.runtime.tasks import Supervisor
@@ -74,11 +73,7 @@ class Proxy:
         settings = self._settings
         if not settings.record:
             return None
-        shown = settings.model_dump(mode="json", exclude={"nats_credentials", "api_keys_file"})
-        header = Header(
-            tape="flexinfer", version=VERSION, component="proxy", instance=name, release=__version__,
-            started=self._clock.now(), settings=shown,
-        )  # fmt: skip
+        header = header_of("proxy", name, self._clock.now(), settings)
         return Journal.open(settings.record, header)
 
     async def _of_all_workers(self, own: Callable[[], bytes]) -> bytes:

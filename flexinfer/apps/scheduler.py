@@ -1,9 +1,9 @@
 """``flexinfer-sched``: the extender over a view folded from the bus and the API server."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-from flexinfer import __version__
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.informer import Informer
@@ -18,8 +18,9 @@ from flexinfer.core.fleet.fold import STATE_TYPES
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.scoring import Weights
+from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.journal import Header, Journal, Webhook
+from flexinfer.runtime.journal import Journal, Webhook, header_of
 from flexinfer.runtime.placement.fallback import Fallback
 from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.placement.outbox import DecisionOutbox
@@ -54,8 +55,8 @@ async def run(settings: SchedulerSettings) -> int:
         supervisor = Supervisor("scheduler")
         view = FleetView(prefix=settings.label_prefix)
         journal = _journal(settings, stack, instance, clock.now())
-        intake = FleetIntake(view, clock.now, journal)
         desk = Desk(view, weights_of(settings), settings.reservation_ttl)
+        intake = FleetIntake(view, clock.now, journal, desk.keep_up)
         api = await KubeClient.connect(settings.kubeconfig)
         stack.push_async_callback(api.aclose)
         bus = await NatsBus.start(
@@ -89,6 +90,7 @@ async def run(settings: SchedulerSettings) -> int:
         supervisor.once("fallback", fallback.run())
         supervisor.once("follow", bus.follow(STATE_TYPES, intake.bus))
         supervisor.forever("outbox", outbox.run)
+        supervisor.once("settle", _settle(desk, intake, (nodes, pods), clock))
         server = await WebServer(app, listen(settings.host, settings.port), drain=5.0, tls=_tls(settings)).start()
         stack.push_async_callback(server.stop)
         if settings.metrics_port:
@@ -98,6 +100,17 @@ async def run(settings: SchedulerSettings) -> int:
         ready.draining = True
         await recorder.flush()
     return 0
+
+
+async def _settle(desk: Desk, intake: FleetIntake, informers: Sequence[Informer], clock: Clock) -> None:
+    """Once warm, prepare for the first requests, and take the view out of the garbage collector's sight: walking it
+    in the middle of an answer costs more than the answer."""
+    for informer in informers:
+        await informer.wait_synced()
+    await intake.warm.wait()
+    desk.warm(clock.now())
+    gc.collect()
+    gc.freeze()
 
 
 def _cold(ready: Readiness) -> Callable[[], str | None]:
@@ -123,10 +136,6 @@ def _tls(settings: SchedulerSettings) -> TlsFiles | None:
 def _journal(settings: SchedulerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
     if settings.record is None:
         return None
-    header = Header(
-        tape="flexinfer", version=1, component="scheduler", instance=instance, release=__version__, started=now,
-        settings=settings.model_dump(mode="json"),
-    )  # fmt: skip
-    journal = Journal.open(settings.record, header)
+    journal = Journal.open(settings.record, header_of("scheduler", instance, now, settings))
     stack.callback(journal.close)
     return journal

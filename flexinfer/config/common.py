@@ -59,7 +59,12 @@ class BusSettings(Settings):
     nats_credentials: Path | None = setting(None, "file with the NATS credentials of this component")
     nats_ca: Path | None = setting(None, "PEM file of the CA that signed the bus certificate")
     cluster: str = setting("default", "cluster name in subjects and sources", min_length=1, max_length=63)
-    record: Path | None = setting(None, "directory to journal every folded fact into, for replay")
+
+
+class RecordSettings(Settings):
+    """For executables whose decisions can be replayed."""
+
+    record: Path | None = setting(None, "directory to journal every folded fact into, for flexinfer replay")
 
 
 class KubeSettings(BusSettings):

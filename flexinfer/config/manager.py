@@ -1,9 +1,11 @@
 """Settings of ``flexinfer-manager``."""
 
-from flexinfer.config.common import Duration, KubeSettings, Port, setting
+from flexinfer.config.common import Duration, KubeSettings, Port, RecordSettings, setting
+from flexinfer.core.lifecycle.policy import Policy
+from flexinfer.core.placement.quantization import meets, need_of
 
 
-class ManagerSettings(KubeSettings):
+class ManagerSettings(RecordSettings, KubeSettings):
     """Turn Model and ModelDeployment objects into benchmarked, placed, running engines."""
 
     metrics_host: str = setting("", "address of the ops listener; empty: all")
@@ -30,3 +32,26 @@ class ManagerSettings(KubeSettings):
     leader_elect: bool = setting(True, "false: act at once; only for a single replica")
     watch_namespace: str = setting("", "only this namespace; empty: all")
     node_local: bool = setting(False, "one-machine mode: model files are local paths, no volumes are mounted")
+
+
+def policy_of(settings: ManagerSettings) -> Policy:
+    """Settings as decisions see them."""
+    ollama = {
+        "NVIDIA": settings.default_backend_image_nvidia or settings.default_backend_image,
+        "AMD": settings.default_backend_image_amd,
+        "INTEL": settings.default_backend_image_intel,
+    }
+    return Policy(
+        namespace=settings.namespace,
+        cluster=settings.cluster,
+        scheduler_name=settings.scheduler_name,
+        model_path=settings.model_cache_path,
+        images={"ollama": ollama},
+        benchmark_image=settings.benchmark_image,
+        proxy_url=settings.proxy_url,
+        nats_url=settings.bench_nats_url or settings.nats_url,
+        gate_timeout=settings.gate_timeout,
+        job_deadline=settings.job_deadline,
+        node_local=settings.node_local,
+        capable=lambda device, backend, form: meets(device, need_of(backend, form)),
+    )

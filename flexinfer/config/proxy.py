@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import field_validator, model_validator
 
-from flexinfer.config.common import BusSettings, Duration, Port, setting
+from flexinfer.config.common import BusSettings, Duration, Port, RecordSettings, setting
 from flexinfer.core.routing.clusters import Cluster
 
 _CLUSTER = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
@@ -29,7 +29,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (piece.strip() for piece in text.split(","))))
 
 
-class ProxySettings(BusSettings):
+class ProxySettings(RecordSettings, BusSettings):
     """One OpenAI-compatible URL for every model of this cluster."""
 
     host: str = setting("", "address of the listener; empty: all")

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from flexinfer.config.common import Duration, KubeSettings, Port, setting
+from flexinfer.config.common import Duration, KubeSettings, Port, RecordSettings, setting
 
 
-class SchedulerSettings(KubeSettings):
+class SchedulerSettings(RecordSettings, KubeSettings):
     """Answer kube-scheduler's extender calls from memory: filter, prioritize, preempt, explain."""
 
     host: str = setting("", "address of the extender listener; empty: all")

@@ -4,25 +4,34 @@ The first line is a header; each further line is ``{"at": <Unix seconds>, "kind"
 the clock reading the fold was given. Bus events keep their CloudEvents form, so a tape can be read with any tool.
 """
 
+import gzip
 import logging
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from flexinfer import __version__
+from flexinfer.config.common import Settings
 from flexinfer.contracts.envelope import Event, MalformedEvent, decode_event, encode_event
-from flexinfer.contracts.kubernetes import KubeDelta, Object
+from flexinfer.contracts.kubernetes import SECRETS, KubeDelta, Object
 from flexinfer.contracts.topics import TOPIC_OF, TOPICS
 from flexinfer.ports import Relisted, Snapshot
+from flexinfer.runtime.effect_lines import outcome_body, read_outcome
+from flexinfer.runtime.interpreter import Outcome
+from flexinfer.runtime.redaction import redact, secret
 from flexinfer.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_LINE = 64 << 20
+FLUSH_SECONDS = 1.0  # a killed process loses no more than that
+UNREADABLE_KEPT = 64  # characters of a request that is no JSON, in which secrets cannot be told apart
 
 _WRITTEN = metrics.counter("flexinfer_journal_lines_total", "Lines written to the intake journal.", ("kind",))
 _FAILED = metrics.counter("flexinfer_journal_failures_total", "Lines that could not be written to the journal.")
@@ -48,17 +57,18 @@ class Webhook(Struct, frozen=True, kw_only=True):
 
 
 class Tick(Struct, frozen=True, kw_only=True):
-    """Time passed for ``key`` (empty: for all)."""
+    """Time passed for ``key`` (empty: for all), and a decision was taken. ``bus_up``: the bus could be reached then."""
 
     key: str = ""
+    bus_up: bool | UnsetType = UNSET
 
 
-Fact = Event | Snapshot | KubeDelta | Relisted | Webhook | Tick
+Fact = Event | Snapshot | KubeDelta | Relisted | Webhook | Tick | Outcome
 
 
 class _Line(Struct, frozen=True):
     at: float
-    kind: Literal["event", "snapshot", "kube", "relist", "webhook", "tick"]
+    kind: Literal["event", "snapshot", "kube", "relist", "webhook", "tick", "outcome"]
     body: msgspec.Raw
 
 
@@ -101,13 +111,29 @@ def _body(fact: Fact) -> tuple[str, bytes]:
             raws = tuple(msgspec.Raw(encode_event(event)) for event in events)
             return "snapshot", _encode(_SnapshotBody(names, raws, epoch))
         case KubeDelta(plural=plural, action=action, object=body):
-            return "kube", _encode(_KubeBody(plural, action, body))
+            return "kube", _encode(_KubeBody(plural, action, _clean(plural, body)))
         case Relisted(plural=plural, objects=objects):
-            return "relist", _encode(_RelistBody(plural, objects))
-        case Webhook():
-            return "webhook", _encode(fact)
+            return "relist", _encode(_RelistBody(plural, tuple(_clean(plural, body) for body in objects)))
+        case Webhook(path=path, body=text):
+            return "webhook", _encode(Webhook(path=path, body=_clean_request(text)))
         case Tick():
             return "tick", _encode(fact)
+        case Outcome():
+            return "outcome", outcome_body(fact)
+
+
+def _clean(plural: str, body: Object) -> Object:
+    # Objects of lists come without their kind.
+    return cast("Object", redact(secret(body) if plural == SECRETS.plural else body))
+
+
+def _clean_request(text: str) -> str:
+    try:
+        body = msgspec.json.decode(text)
+        clean = redact(body)
+    except (msgspec.DecodeError, RecursionError):
+        return text[:UNREADABLE_KEPT]
+    return text if clean is body else _encode(clean).decode()
 
 
 def encode_line(at: float, fact: Fact) -> bytes:
@@ -137,7 +163,9 @@ def decode_line(raw: bytes, number: int = 0) -> tuple[float, Fact]:
                 return line.at, msgspec.json.decode(line.body, type=Webhook)
             case "tick":
                 return line.at, msgspec.json.decode(line.body, type=Tick)
-    except (msgspec.DecodeError, MalformedEvent, UnicodeDecodeError, RecursionError) as err:
+            case "outcome":
+                return line.at, read_outcome(line.body)
+    except (ValueError, MalformedEvent, RecursionError) as err:
         raise BadLine(number, str(err)) from err
 
 
@@ -172,15 +200,50 @@ def _readable(lines: Iterable[bytes], bad: list[BadLine]) -> Iterator[tuple[floa
             bad.append(err)
 
 
+def _lines(file: BinaryIO, bad: list[BadLine]) -> Iterator[bytes]:
+    number = 1
+    while True:
+        number += 1
+        try:
+            raw = file.readline(MAX_LINE)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as err:
+            bad.append(BadLine(number, f"the compressed file is damaged from here on: {err}"))
+            return
+        if not raw:
+            return
+        yield raw
+
+
 def read_tape(path: Path) -> Tape:
-    """Read a whole tape; corrupt, truncated or unknown lines are listed with their number and the rest is read.
+    """Read a whole tape, plain or gzip; corrupt, truncated or unknown lines are listed with number and reason, the
+    rest is read.
 
     Raises BadLine if the header itself is unreadable, foreign or newer; OSError if the file is.
     """
-    with path.open("rb") as file:
-        header = decode_header(file.readline(MAX_LINE))
+    with path.open("rb") as plain:
+        packed = plain.read(2) == b"\x1f\x8b"
+        plain.seek(0)
+        file = cast("BinaryIO", gzip.GzipFile(fileobj=plain)) if packed else plain
+        try:
+            first = file.readline(MAX_LINE)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as err:
+            raise BadLine(1, f"this is no FlexInfer tape: {err}") from err
+        header = decode_header(first)
         bad: list[BadLine] = []
-        return Tape(header, tuple(_readable(file, bad)), tuple(bad))
+        facts = tuple(_readable(_lines(file, bad), bad))
+        return Tape(header, facts, tuple(bad))
+
+
+def header_of(component: str, instance: str, started: float, settings: Settings) -> Header:
+    """A header with the settings that decisions depend on; files, and what a tape must not tell, are left out."""
+    shown = settings.model_dump(mode="json")
+    for name in settings.__class__.model_fields:
+        if isinstance(getattr(settings, name), Path):
+            del shown[name]
+    return Header(
+        tape="flexinfer", version=VERSION, component=component, instance=instance, release=__version__,
+        started=started, settings=redact(shown),
+    )  # fmt: skip
 
 
 class Journal:
@@ -188,6 +251,7 @@ class Journal:
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file = file
+        self._handed = 0.0
         self.path = path
 
     @classmethod
@@ -205,6 +269,9 @@ class Journal:
         try:
             line = encode_line(at, fact)
             self._file.write(line + b"\n")
+            if abs(at - self._handed) >= FLUSH_SECONDS:
+                self._handed = at
+                self._file.flush()
         except (OSError, ValueError, TypeError) as err:
             _FAILED.inc()
             log.warning("journal %s lost a line: %s", self.path, err)

@@ -18,16 +18,16 @@ from flexinfer.contracts.events import (
     NodeTelemetry,
     PlacementDecided,
 )
-from flexinfer.contracts.kubernetes import KubeDelta
-from flexinfer.core.effects import Decision, Write
+from flexinfer.core.effects import Decision
 from flexinfer.core.lifecycle.description import ModelKey
 from flexinfer.core.lifecycle.plan import plan
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.lifecycle.view import RECORDS, LifecycleView
 from flexinfer.ports import Bus, BusFact, BusRefused, BusUnavailable, Clock
+from flexinfer.runtime.effect_lines import key_text
 from flexinfer.runtime.figures import Figures
-from flexinfer.runtime.interpreter import Interpreter, Outcome
-from flexinfer.runtime.journal import Journal
+from flexinfer.runtime.interpreter import Interpreter
+from flexinfer.runtime.journal import Journal, Tick
 from flexinfer.runtime.lifecycle import Fact, evolve
 from flexinfer.runtime.pump import Pump, Reducers
 
@@ -64,7 +64,7 @@ class Manager:
             interpreter.perform,
             clock,
             workers=workers,
-            record=self._record if journal else None,
+            record=journal.write if journal else None,
         )
 
     def _evolve(self, fact: Fact, at: float) -> set[ModelKey]:
@@ -74,17 +74,9 @@ class Manager:
 
     def _plan(self, key: ModelKey, at: float) -> Decision:
         self.view.bus_up = self._bus.connected
+        if self._journal is not None:
+            self._journal.write(at, Tick(key=key_text(key), bus_up=self.view.bus_up))
         return plan(self.view, key, at)
-
-    def _record(self, at: float, fact: Fact) -> None:
-        """What the API server answered to a write is journaled as the change it is."""
-        if self._journal is None:
-            return
-        if not isinstance(fact, Outcome):
-            self._journal.write(at, fact)
-        elif fact.result is not None and isinstance(fact.effect, Write):
-            plural = fact.effect.resource.plural
-            self._journal.write(at, KubeDelta(plural=plural, action="MODIFIED", object=fact.result))
 
     async def act(self) -> None:
         """Plan and perform until cancelled, beginning with every key: whatever was left undone is done."""
