@@ -102,7 +102,7 @@ async def _result(settings: BenchSettings, subject: Subject, report: Report, wat
         plan,
         found.results,
         found.seconds,
-        notes=found.notes,
+        notes=[*filter(None, [settings.note]), *found.notes],
         joules_per_token=joules_per_token(
             watch.witness.samples,
             demanded_count(subject.device_class),

@@ -89,6 +89,7 @@ class BenchSettings(MeasureSettings, BusSettings):
     backend: str = setting("", "engine recorded in the result")
     device_class: str = setting("", "device class recorded in the result")
     node_name: str = setting("", "node recorded in the result", env="NODE_NAME")
+    note: str = setting("", "remark recorded in the result, such as why a serving instance was measured")
     termination_log: Path = setting(Path("/dev/termination-log"), "where the result is repeated for the manager")
 
     def _problems(self) -> list[str]:

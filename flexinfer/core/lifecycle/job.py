@@ -138,6 +138,7 @@ def bench_environment(wanted: Description, run: Run, policy: Policy) -> Mapping[
         # Both end before the Job's own deadline, which includes scheduling, so that a run says why it failed.
         "FLEXINFER_READY_TIMEOUT": f"{policy.job_deadline * READY_SHARE:g}",
         "FLEXINFER_TIME_LIMIT": f"{policy.job_deadline * MEASURE_SHARE:g}",
+        "FLEXINFER_NOTE": f"measured on the running replica {run.in_place}: no other device" if run.in_place else "",
         "FLEXINFER_CLUSTER": policy.cluster,
         "NATS_URL": policy.nats_url,
     }

@@ -134,6 +134,11 @@ async def test_power_of_the_node_becomes_energy_per_token(engine: FakeEngine, bu
     assert done.cost_per_million_tokens == pytest.approx(100.0 / done.curve[1].tokens_per_second)
 
 
+async def test_a_remark_of_the_planner_is_recorded(bus, short):
+    assert await measure(short(note="measured on the running replica m-0"), bus, asyncio.Event()) == EXIT_DONE
+    assert bus.of(BenchCompleted)[0].notes == ("measured on the running replica m-0",)
+
+
 async def test_without_a_bus_the_termination_message_is_enough(short):
     settings = short()
     assert await measure(settings, None, asyncio.Event()) == EXIT_DONE
