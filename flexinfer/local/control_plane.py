@@ -41,6 +41,7 @@ class Addresses:
     proxy_port: int
     global_proxy_port: int
     dashboard_port: int
+    record: Path | None = None  # where the parts that decide keep their tapes
 
     @property
     def scheduler_url(self) -> str:
@@ -77,11 +78,12 @@ def parts(at: Addresses) -> tuple[Part, ...]:
     """Every executable of the demo with its arguments."""
     kube = ("--kubeconfig", str(at.kubeconfig))
     bus = ("--nats-url", at.nats_url)
+    tape = ("--record", str(at.record)) if at.record else ()
     loopback = "127.0.0.1"
     return (
         Part(
             "flexinfer-manager", "flexinfer-manager",
-            (*bus, *kube, "--metrics-host", loopback, "--metrics-port", str(at.manager_port),
+            (*bus, *kube, *tape, "--metrics-host", loopback, "--metrics-port", str(at.manager_port),
              "--proxy-url", at.proxy_url, "--node-local"),
             at.manager_port,
         ),
@@ -92,12 +94,12 @@ def parts(at: Addresses) -> tuple[Part, ...]:
         ),
         Part(
             "flexinfer-scheduler", "flexinfer-sched",
-            (*bus, *kube, "--host", loopback, "--port", str(at.scheduler_port)),
+            (*bus, *kube, *tape, "--host", loopback, "--port", str(at.scheduler_port)),
             at.scheduler_port,
         ),
         Part(
             "flexinfer-proxy", "flexinfer-proxy",
-            (*bus, "--host", loopback, "--port", str(at.proxy_port), "--instance", "flexinfer-proxy"),
+            (*bus, *tape, "--host", loopback, "--port", str(at.proxy_port), "--instance", "flexinfer-proxy"),
             at.proxy_port,
         ),
         Part(

@@ -136,6 +136,7 @@ async def _start(
         agent_port=preflight.free_port(0, "agent"), manager_port=preflight.free_port(0, "manager"),
         dashboard_port=preflight.free_port(settings.dashboard_port, "--dashboard-port"),
         scheduler_port=preflight.free_port(0, "extender"), global_proxy_port=preflight.free_port(0, "global proxy"),
+        record=settings.record and settings.record.resolve(),
     )  # fmt: skip
     note = running.leave(
         running.Running(
