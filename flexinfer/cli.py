@@ -77,6 +77,7 @@ _COMMANDS = {
     "status": ("StatusSettings", "flexinfer.apps.status", "nodes, models and results on one screen"),
     "events": ("EventsSettings", "flexinfer.apps.events", "follow the bus (tail) or read its log (show)"),
     "doctor": ("DoctorSettings", "flexinfer.local.doctor", "what this machine has, and what is missing"),
+    "replay": ("ReplaySettings", "flexinfer.local.replay", "what a tape's process decided, decided again"),
     "explain": ("ExplainSettings", "flexinfer.apps.explain", "why a pod was placed where it is"),
 }
 

@@ -50,6 +50,13 @@ class EventsSettings(ClientSettings):
     output: Literal["text", "json"] = setting("text", "format; json is one CloudEvent per line")
 
 
+class ReplaySettings(Settings):
+    """What the process that recorded a tape decided: its facts go through the same reducers again."""
+
+    tape: Path | None = setting(None, "tape written with --record, plain or gzip", positional=True)
+    output: Literal["text", "json"] = setting("text", "format; json is one decision per line, always the same bytes")
+
+
 class ExplainSettings(ClientSettings):
     """Why a pod was placed where it is, with every term of the ranking."""
 

@@ -45,9 +45,18 @@ def effect_body(effect: Effect) -> dict[str, Any]:
     """An effect as a JSON object, without secrets; ``do`` names what it does."""
     if isinstance(effect, Publish):
         body = {"type": TOPIC_OF[type(effect.data)].name, "data": msgspec.to_builtins(effect.data), "at": effect.at}
+    elif isinstance(effect, Note):
+        body = {**msgspec.to_builtins(effect), "regarding": _reference(effect.regarding)}
     else:
         body = msgspec.to_builtins(effect)
     return {"do": type(effect).__name__, **redact(body)}
+
+
+def _reference(body: Object) -> Object:
+    """Which object, without what is in it."""
+    meta = body.get("metadata") or {}
+    names = {name: meta[name] for name in ("namespace", "name", "uid") if name in meta}
+    return {"apiVersion": body.get("apiVersion"), "kind": body.get("kind"), "metadata": names}
 
 
 def outcome_body(outcome: Outcome) -> bytes:

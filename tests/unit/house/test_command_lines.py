@@ -9,13 +9,20 @@ from flexinfer.config.agent import AgentSettings
 from flexinfer.config.bench import BenchSettings
 from flexinfer.config.common import Settings, parse, parse_duration
 from flexinfer.config.manager import ManagerSettings
-from flexinfer.config.people import DoctorSettings, EventsSettings, ExplainSettings, StatusSettings, UpSettings
+from flexinfer.config.people import (
+    DoctorSettings,
+    EventsSettings,
+    ExplainSettings,
+    ReplaySettings,
+    StatusSettings,
+    UpSettings,
+)
 from flexinfer.config.proxy import GlobalProxySettings, ProxySettings
 from flexinfer.config.scheduler import SchedulerSettings
 
 ALL = [
     AgentSettings, BenchSettings, ManagerSettings, ProxySettings, GlobalProxySettings, SchedulerSettings,
-    UpSettings, StatusSettings, EventsSettings, ExplainSettings, DoctorSettings,
+    UpSettings, StatusSettings, EventsSettings, ExplainSettings, DoctorSettings, ReplaySettings,
 ]  # fmt: skip
 
 
