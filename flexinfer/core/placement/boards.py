@@ -107,17 +107,17 @@ def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
     last: Verdicts | None = asked.memo.get(key)
     if last is not None and _holds(last, board, asked, per_device_mib):
         return last
-    capacities = asked.pick(board.capacities)
+    keeps = [capacity >= per_device_mib for capacity in asked.pick(board.capacities)]
     seen = board.changes.count
-    if min(capacities, default=per_device_mib) >= per_device_mib:
-        found = Verdicts(asked, {}, seen)
-    else:
-        survivors, out = asked.parted(list(map(per_device_mib.__le__, capacities)))
+    if False in keeps:
+        survivors, out = asked.parted(keeps)
         # kube-scheduler asks for scores of exactly these next.
         survivors.keep(key, Verdicts(survivors, {}, seen))
         offers = board.offers
         failed = {name: reason for name in out if (reason := refusal(offers[name], per_device_mib))}
         found = Verdicts(survivors, failed, seen)
+    else:
+        found = Verdicts(asked, {}, seen)
     asked.keep(key, found)
     return found
 

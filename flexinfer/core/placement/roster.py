@@ -6,7 +6,7 @@ of nodes is kept in columns beside the roster and picked from them by position.
 
 from collections.abc import Callable, Sequence
 from itertools import compress
-from operator import itemgetter, not_
+from operator import itemgetter
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -84,11 +84,16 @@ class Asked:
         return picked
 
     def parted(self, keeps: Sequence[bool]) -> tuple["Asked", list[str]]:
-        """Those kept, and the names of the others."""
+        """Those kept, and the names of the others, which are taken to be few."""
         kept = Asked(list(compress(self.names, keeps)))
         kept.roster = self.roster
         kept.positions = list(compress(self.positions, keeps))
-        return kept, list(compress(self.names, map(not_, keeps)))
+        out: list[str] = []
+        position = -1
+        for _ in range(len(keeps) - len(kept.names)):
+            position = keeps.index(False, position + 1)
+            out.append(self.names[position])
+        return kept, out
 
     def keep(self, key: Any, value: Any) -> None:
         """Remember something derived; a full memory starts again."""
