@@ -40,7 +40,11 @@ test-cluster: setup ## tests on a real Kubernetes control plane (KUBEBUILDER_ASS
 	$(BIN)/python tests/cluster/binaries.py
 	$(BIN)/python -m pytest tests/cluster
 
+regold: setup ## write the golden traces of tests/tapes again; look at the diff before you commit it
+	$(BIN)/python tests/replay/scheduler_tapes.py
+	$(BIN)/python tests/replay/golden_tapes.py
+
 bench: setup ## measure and write benchmarks/results
 	$(BIN)/python -m benchmarks
 
-.PHONY: help setup demo format lint check test test-cluster bench
+.PHONY: help setup demo format lint check test test-cluster regold bench

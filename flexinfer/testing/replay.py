@@ -63,9 +63,8 @@ def load(path: Path) -> Tape:
 
 def replay(tape: Tape) -> Iterator[Step]:
     """Every decision in order, as it is taken. Raises NotReplayable."""
-    play = player(tape.header)
-    for at, fact in tape.facts:
-        yield from play(at, fact)
+    play = player(tape.header)  # refused here, not at the first step
+    return (step for at, fact in tape.facts for step in play(at, fact))
 
 
 def player(header: Header) -> Player:
