@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from flexinfer.contracts.kubernetes import Object
-from flexinfer.contracts.topics import TOPIC_OF
+from flexinfer.contracts.topics import TOPIC_OF, TOPICS
 from flexinfer.core.effects import Apply, Create, Delete, Effect, Note, Patch, Publish, Refusal, Write
 from flexinfer.core.lifecycle.description import ModelKey
 from flexinfer.runtime.interpreter import Outcome
@@ -70,13 +70,25 @@ def outcome_body(outcome: Outcome) -> bytes:
 def read_outcome(raw: msgspec.Raw) -> Outcome:
     """The inverse, as far as no secret was left out. Raises msgspec.DecodeError or ValueError."""
     found = msgspec.json.decode(raw, type=_OutcomeBody)
-    fields = dict(found.effect)
-    kind = _KINDS.get(str(fields.pop("do", "")))
-    if kind is None:
-        raise ValueError(f"unknown effect {found.effect.get('do')!r}")
-    effect: Effect = msgspec.convert(fields, type=kind)
+    effect = _read_effect(found.effect)
     key = read_key(found.key)
     told = found.refusal
     if told is None or not isinstance(effect, Write):
         return Outcome(key, effect, found.result)
     return Outcome(key, effect, found.result, Refusal(effect, told.code, told.message, told.retry_after))
+
+
+def _read_effect(body: dict[str, Any]) -> Effect:
+    fields = dict(body)
+    name = fields.pop("do", None)
+    if name == Publish.__name__:
+        topic = TOPICS.get(str(fields.get("type")))
+        if topic is None:
+            raise ValueError(f"unknown event type {fields.get('type')!r}")
+        at = msgspec.convert(fields.get("at"), type=float | None)
+        return Publish(msgspec.convert(fields.get("data"), type=topic.data), at)
+    kind = _KINDS.get(str(name))
+    if kind is None:
+        raise ValueError(f"unknown effect {name!r}")
+    effect: Effect = msgspec.convert(fields, type=kind)
+    return effect

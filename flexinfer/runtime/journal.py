@@ -57,10 +57,12 @@ class Webhook(Struct, frozen=True, kw_only=True):
 
 
 class Tick(Struct, frozen=True, kw_only=True):
-    """Time passed for ``key`` (empty: for all), and a decision was taken. ``bus_up``: the bus could be reached then."""
+    """Time passed for ``key`` (empty: for all), and a decision was taken. ``bus_up``: the bus could be reached then;
+    ``boot``: bootid of the events that the process sent itself."""
 
     key: str = ""
     bus_up: bool | UnsetType = UNSET
+    boot: str | UnsetType = UNSET
 
 
 Fact = Event | Snapshot | KubeDelta | Relisted | Webhook | Tick | Outcome
