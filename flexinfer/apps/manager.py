@@ -72,7 +72,10 @@ async def run(settings: ManagerSettings) -> int:
         )  # fmt: skip
         stack.push_async_callback(bus.close)
         recorder = EventRecorder(api, "manager", clock, instance)
-        mint = EventMint.start("manager", instance, boot, clock.now, settings.cluster)
+
+        def mint() -> EventMint:
+            return EventMint.start("manager", instance, boot_id(), clock.now, settings.cluster)
+
         journal = _journal(settings, stack, instance, clock.now())
         interpreter = Interpreter(api, bus, recorder, mint)
         manager = Manager(policy_of(settings), interpreter, bus, clock, journal=journal)

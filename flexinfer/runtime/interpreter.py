@@ -1,10 +1,11 @@
 """Performs effects of the lifecycle against the Kubernetes API, the bus and the event recorder."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, assert_never
 
-from flexinfer.contracts.envelope import Event, EventMint
+from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.kubernetes import Object
 from flexinfer.contracts.labels import FIELD_MANAGER
 from flexinfer.core.effects import Apply, Create, Delete, Effect, Note, Patch, Publish, Refusal, Write
@@ -47,21 +48,30 @@ class Outcome:
 
 
 class Interpreter:
-    """``perform`` for the pump. It decides nothing: what a refusal means is for the fold and the plan."""
+    """``perform`` for the pump. It decides nothing: what a refusal means is for the fold and the plan.
 
-    def __init__(self, api: KubeApi, bus: Bus, recorder: Recorder, mint: EventMint) -> None:
+    ``mint`` makes an EventMint with a bootid of its own: readers never go back to a boot that was superseded, so a
+    manager that leads again after another one did must not come as the one it was.
+    """
+
+    def __init__(self, api: KubeApi, bus: Bus, recorder: Recorder, mint: Callable[[], EventMint]) -> None:
         self._api = api
         self._bus = bus
         self._recorder = recorder
-        self._mint = mint
+        self._new_mint = mint
+        self._mint = mint()
 
-    async def perform(self, key: ModelKey, effect: Effect) -> tuple[Outcome | Event | None, bool]:
+    def begin(self) -> str:
+        """A new boot for a new term of leading; its id."""
+        self._mint = self._new_mint()
+        return self._mint.bootid
+
+    async def perform(self, key: ModelKey, effect: Effect) -> tuple[Outcome, bool]:
         """The outcome as a fact, and whether the effects after this one still make sense."""
         match effect:
             case Publish(data, at):
-                event = self._mint.mint(data, at)
-                await self._bus.publish(event)
-                return event, True
+                await self._bus.publish(self._mint.mint(data, at))
+                return Outcome(key, effect), True
             case Note(regarding, kind, reason, message):
                 self._recorder.emit(regarding, kind, reason, message)
                 return Outcome(key, effect), True

@@ -55,6 +55,7 @@ class Manager:
         journal: Journal | None = None,
     ) -> None:
         self.view = LifecycleView(policy)
+        self._interpreter = interpreter
         self._bus = bus
         self._figures = Figures()
         self._journal = journal
@@ -75,11 +76,12 @@ class Manager:
     def _plan(self, key: ModelKey, at: float) -> Decision:
         self.view.bus_up = self._bus.connected
         if self._journal is not None:
-            self._journal.write(at, Tick(key=key_text(key), bus_up=self.view.bus_up))
+            self._journal.write(at, Tick(key=key_text(key), bus_up=self.view.bus_up, boot=self.view.boot))
         return plan(self.view, key, at)
 
     async def act(self) -> None:
         """Plan and perform until cancelled, beginning with every key: whatever was left undone is done."""
+        self.view.boot = self._interpreter.begin()
         self.pump.mark({RECORDS, *self.view.models})
         await self.pump.run()
 

@@ -153,10 +153,11 @@ def _placed(p: Picture, place: Placement, pod: Object) -> str:
     return f"{name_of(pod)[1]} on {node}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def write_trouble(view: LifecycleView, wanted: Description) -> Trouble | None:
-    """What the API server refused of this model's children."""
+def write_trouble(view: LifecycleView, wanted: Description, now: float) -> Trouble | None:
+    """What the API server refused of this model's children. A refusal that is not repeated when it is due again is
+    of a write that is not wanted any more."""
     for name, failure in sorted(view.failures.get(wanted.key, {}).items()):
-        if not any(f" {resource.plural} " in name for resource in (DEPLOYMENTS, SERVICES)):
+        if now >= failure.until or not any(f" {resource.plural} " in name for resource in (DEPLOYMENTS, SERVICES)):
             continue
         if failure.code == "Taken":
             return Trouble("NameTaken", f"{failure.message}; rename the model or that object", final=True)

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from flexinfer.contracts.kubernetes import KubeDelta, Object
-from flexinfer.core.effects import Apply, Decision, Delete, Effect, Note, Refusal, Write, target
+from flexinfer.core.effects import Apply, Decision, Delete, Effect, Note, Publish, Refusal, Write, target
 from flexinfer.core.lifecycle import fold_models, fold_results
 from flexinfer.core.lifecycle.description import ModelKey
+from flexinfer.core.lifecycle.fold_events import published
 from flexinfer.core.lifecycle.objects import controller, labels, meta, name_of, uid, version_number
 from flexinfer.core.lifecycle.view import OWNER_UID, RECORDS, WORKLOAD, Failure, LifecycleView, Name
 
@@ -172,7 +173,8 @@ def fold_done(view: LifecycleView, key: ModelKey, effect: Effect, result: Object
         if state:
             state.noted.add((effect.reason, effect.message))
         return set()
-    if not isinstance(effect, Write):
+    if isinstance(effect, Publish):
+        published(view, effect.data, at if effect.at is None else effect.at)
         return set()
     view.failures.get(key, {}).pop(target(effect), None)
     if isinstance(effect, Delete):

@@ -27,13 +27,16 @@ Keys = set[ModelKey]
 
 def fold_event(view: LifecycleView, event: Event, at: float) -> Keys:
     """One event; repeats and reordered ones change nothing."""
+    if isinstance(event.data, ModelPhase | ModelEndpoint):
+        # Ours were folded when they were sent. Those of another manager say what the bus holds when we take over.
+        if event.bootid != view.boot:
+            published(view, event.data, event.at)
+        return set()
     if not view.fleet.order.accept(order_key(event.data), event):
         return set()
     match event.data:
-        case NodeHardware() as data:
-            return _hardware(view, data)
-        case NodeStatus() as data:
-            return _node_status(view, data)
+        case NodeHardware() | NodeStatus() as data:
+            return _node(view, data)
         case NodeTelemetry() as data:
             return _telemetry(view, data, at)
         case BenchCompleted() | BenchFailed() | BenchDrifted():
@@ -44,9 +47,6 @@ def fold_event(view: LifecycleView, event: Event, at: float) -> Keys:
             return _load(view, data, at)
         case PlacementDecided() as data:
             return _decided(view, data)
-        case ModelPhase() | ModelEndpoint() as data:
-            _published(view, data, event.at)
-            return set()
         case _:
             return set()
 
@@ -60,20 +60,12 @@ def _bench(view: LifecycleView, event: Event) -> Keys:
     return put_failure(view, event.data) if isinstance(event.data, BenchFailed) else set()
 
 
-def _node_status(view: LifecycleView, data: NodeStatus) -> Keys:
-    node = view.fleet.node(data.node)
-    changed = node.status is None or node.status.state != data.state
-    node.status = data
-    return view.fleet_changed() if changed else set()
-
-
 def fold_snapshot(view: LifecycleView, types: Sequence[type[EventData]], events: Sequence[Event], at: float) -> Keys:
     """All the bus holds of these types: what is missing was wiped, or is gone."""
     _forget(view, types, events, at)
     for event in events:
         if isinstance(event.data, ModelPhase | ModelEndpoint):
-            view.fleet.order.accept(order_key(event.data), event)
-            _published(view, event.data, event.at)
+            published(view, event.data, event.at)
         elif isinstance(event.data, BenchCompleted):
             _bench(view, event)
         else:
@@ -82,7 +74,10 @@ def fold_snapshot(view: LifecycleView, types: Sequence[type[EventData]], events:
 
 
 def _forget(view: LifecycleView, types: Sequence[type[EventData]], events: Sequence[Event], at: float) -> None:
-    """What only the bus says, before it says it again."""
+    """What only the bus says, before it says it again. Its word may be older than what was heard live: the order
+    starts anew, so that the live one is taken again when it is repeated."""
+    for event in events:
+        view.fleet.order.forget(order_key(event.data))
     if BenchCompleted in types:
         view.on_bus.clear()
     if ModelPhase in types:
@@ -108,14 +103,16 @@ def _forget_nodes(view: LifecycleView, events: Sequence[Event]) -> None:
     view.fleet_changed()
 
 
-def _hardware(view: LifecycleView, data: NodeHardware) -> Keys:
+def _node(view: LifecycleView, data: NodeHardware | NodeStatus) -> Keys:
     """The heartbeat repeats the same hardware: only a change concerns the models."""
     node = view.fleet.node(data.node)
-    same = node.hardware is not None and node.hardware == data
-    node.hardware = data
-    if same:
-        return set()
-    return view.fleet_changed()
+    if isinstance(data, NodeHardware):
+        same = node.hardware is not None and node.hardware == data
+        node.hardware = data
+    else:
+        same = node.status is not None and node.status.state == data.state
+        node.status = data
+    return set() if same else view.fleet_changed()
 
 
 def _telemetry(view: LifecycleView, data: NodeTelemetry, at: float) -> Keys:
@@ -173,7 +170,12 @@ def _decided(view: LifecycleView, data: PlacementDecided) -> Keys:
     return {owner} if owner else set()
 
 
-def _published(view: LifecycleView, data: ModelPhase | ModelEndpoint, at: float) -> None:
+def published(view: LifecycleView, data: EventData, at: float) -> None:
+    """The bus holds this now, or gets it as soon as it can be reached."""
+    if isinstance(data, BenchCompleted):
+        view.on_bus[data.key] = at
+    if not isinstance(data, ModelPhase | ModelEndpoint):
+        return
     name = (data.namespace, data.model)
     if isinstance(data, ModelPhase):
         if data.gone:

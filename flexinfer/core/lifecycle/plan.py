@@ -123,13 +123,14 @@ def _live(view: LifecycleView, state: ModelState, wanted: Description, first: li
         effects += plan_children(view, state, wanted, place, want.replicas, hold=not gate_open)
     seen = observe(view, wanted, place or Placement("CPU", 0), deployment, speeds)
     picture = Picture(
-        view, state, wanted, look, bench, place, deployment, seen, want, gate_open, write_trouble(view, wanted)
+        view, state, wanted, look, bench, place, deployment, seen, want, gate_open, write_trouble(view, wanted, now)
     )
     verdict = judge(picture)
     effects += plan_endpoint(view, wanted, seen.endpoints, want, verdict)
     report = Report(verdict, conditions_of(picture, verdict), _figures(view, bench, seen, picture))
     effects += plan_status(view, wanted.key, state, report, now)
     wake = [*bench.wake_at, *([want.wake_at] if want.wake_at else [])]
+    wake += [failure.until for failure in view.failures.get(wanted.key, {}).values()]
     if place is None or not gate_open:
         wake.append(gate_at)
     return Decision(tuple(effects), min((at for at in wake if at > now), default=None))

@@ -68,6 +68,7 @@ class LifecycleView:
     """Objects are kept by (namespace, name) where no other key is named."""
 
     policy: Policy
+    boot: str = ""  # bootid of this process in the events it sends
     fleet: FleetView = field(default_factory=FleetView)
     nodes: dict[str, Object] = field(default_factory=dict)  # name → labels, taints, unschedulable
     models: dict[ModelKey, ModelState] = field(default_factory=dict)

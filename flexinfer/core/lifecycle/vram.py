@@ -11,12 +11,12 @@ DEFAULT_CONTEXT = 4096
 OVERHEAD_MB = 500  # runtime context and scratch buffers
 HEADROOM = 1.1
 
-# Bits per weight, scales included. GGUF: measured file sizes of llama.cpp's own quantisation table.
+# Bits per weight, scales included; see docs/vram-estimate.md for where each comes from.
 BITS: dict[str, float] = {
     "f32": 32, "fp32": 32, "f16": 16, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8, "w8a8": 8,
     "awq": 4.25, "gptq": 4.25, "int4": 4.25, "w4a16": 4.25, "fp4": 4.5, "nvfp4": 4.5, "mxfp4": 4.25,
-    "q8_0": 8.5, "q6_k": 6.56, "q5_k_m": 5.69, "q5_k_s": 5.54, "q5_1": 6.0, "q5_0": 5.5,
-    "q4_k_m": 4.85, "q4_k_s": 4.58, "q4_k": 4.85, "q4_1": 5.0, "q4_0": 4.55, "iq4_xs": 4.25, "iq4_nl": 4.5,
+    "q8_0": 8.5, "q6_k": 6.56, "q5_k_m": 5.68, "q5_k_s": 5.52, "q5_1": 6.04, "q5_0": 5.57,
+    "q4_k_m": 4.84, "q4_k_s": 4.58, "q4_k": 4.84, "q4_1": 5.11, "q4_0": 4.64, "iq4_xs": 4.25, "iq4_nl": 4.5,
     "q3_k_l": 4.27, "q3_k_m": 3.91, "q3_k_s": 3.5, "iq3_xxs": 3.06, "q2_k": 3.35, "iq2_xxs": 2.06,
 }  # fmt: skip
 

@@ -208,12 +208,15 @@ class World:
         self._managers: list[MemoryBus] = []
 
     def manage(self) -> Manager:
-        self._boots += 1
         clock = SystemClock()
         bus = MemoryBus(self.broker)
         self._managers.append(bus)
         recorder = EventRecorder(self.counting, "manager", clock, "m1")
-        mint = EventMint.start("manager", "m1", f"b{self._boots}", clock.now)
+
+        def mint() -> EventMint:
+            self._boots += 1
+            return EventMint.start("manager", "m1", f"b{self._boots}", clock.now)
+
         self.manager = Manager(policy_of(self.settings), Interpreter(self.counting, bus, recorder, mint), bus, clock)
         tasks = self._tasks = Supervisor("manager")
         for resource, namespace, labels in watched(self.settings):

@@ -76,8 +76,8 @@ class Sim:
 
     def restart(self) -> None:
         """A new process: nothing is remembered but what cluster and bus hold."""
-        self.view = LifecycleView(self.policy)
         self.mint = EventMint.start("manager", "m", f"b{next(self._boots)}", lambda: self.now)
+        self.view = LifecycleView(self.policy, self.mint.bootid)
         self.dirty: set[ModelKey] = set()
         self.wake: dict[ModelKey, float] = {}
         if self.bus_up:
@@ -145,10 +145,9 @@ class Sim:
             return True
         if isinstance(effect, Publish):
             event = self.mint.mint(effect.data, effect.at)
+            self.dirty |= fold_done(self.view, key, effect, None, self.now)
             if self.bus_up:
                 self._event(event)
-            else:
-                self.dirty |= fold_event(self.view, event, self.now)
             return True
         try:
             code = self.refuse(effect)

@@ -85,7 +85,7 @@ def test_accelerators_written_under_resources_are_understood_and_not_doubled() -
     [
         ({"gpu": {"vramEstimateMB": 9000}}, False, 9000),
         ({"vramEstimateMB": 8000}, False, 8000),
-        ({}, True, 5688),
+        ({}, True, 5678),
         ({"model": "hf://org/unknown"}, True, None),
     ],
 )
