@@ -34,6 +34,11 @@ from flexinfer.core.benchmark.failures import (
 from flexinfer.testing.fake_engine import FakeEngine, Fault, Speeds
 
 
+def remarks(bus) -> list[str]:
+    """Notes of the result, but for the spread, which on a busy machine is none of the test's business."""
+    return [note for note in bus.of(BenchCompleted)[0].notes if not note.startswith("spread")]
+
+
 async def test_a_run_ends_with_one_whole_result_on_both_ways_out(engine: FakeEngine, bus, short):
     engine.speeds = Speeds(tokens_per_second=500)
     settings = short()
@@ -46,7 +51,7 @@ async def test_a_run_ends_with_one_whole_result_on_both_ways_out(engine: FakeEng
     assert (done.key, done.node, done.device_class) == ("fake-model-0123456789ab", "node-a", "cpu-fake-2t")
     assert [point.concurrency for point in done.curve] == [1, 4]
     assert done.iterations == 3
-    assert done.notes == ()
+    assert remarks(bus) == []
     assert next(type(event.data) for event in bus.events) is BenchStarted
 
 
@@ -136,7 +141,7 @@ async def test_power_of_the_node_becomes_energy_per_token(engine: FakeEngine, bu
 
 async def test_a_remark_of_the_planner_is_recorded(bus, short):
     assert await measure(short(note="measured on the running replica m-0"), bus, asyncio.Event()) == EXIT_DONE
-    assert bus.of(BenchCompleted)[0].notes == ("measured on the running replica m-0",)
+    assert remarks(bus) == ["measured on the running replica m-0"]
 
 
 async def test_without_a_bus_the_termination_message_is_enough(short):
