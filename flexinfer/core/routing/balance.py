@@ -61,7 +61,8 @@ def _keep_together(pool: Pool, found: list[Replica], affinity: str) -> Replica:
 
 
 def _reason(pool: Pool, replica: Replica, rule: str, found: list[Replica]) -> str:
-    speed = f"{replica.speed:.1f}" if replica.speed else f"unmeasured({pool.typical:.1f})"
-    text = f"{rule} tokens_per_second={speed} outstanding={replica.outstanding} candidates={len(found)}"
+    text = f"{rule} {replica.label} outstanding={replica.outstanding} candidates={len(found)}"
+    if len(found) == len(pool.ready) and not replica.ejection.until:
+        return text
     ejected = sum(each.ejection.ejected for each in pool.ready)
     return f"{text} ejected={ejected}" if ejected else text

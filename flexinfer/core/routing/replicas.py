@@ -24,12 +24,12 @@ class Replica:
     outstanding: int = 0
     ejection: Ejection = field(default_factory=Ejection)
     curve: Curve = FLAT
+    label: str = ""  # its speed, for reasons
+    key: Key = ("", "")  # identity: a pod that moved to another address is another replica
     _costs: list[float] = field(default_factory=list)
 
-    @property
-    def key(self) -> Key:
-        """Identity: a pod that moved to another address is another replica."""
-        return self.pod, self.url
+    def __post_init__(self) -> None:
+        self.key = (self.pod, self.url)
 
     def cost(self) -> float:
         """Seconds per token of one more request at the present load."""
@@ -79,6 +79,8 @@ class Pool:
         shape = next((curves[name] for name in classes if name in curves), FLAT)
         for replica in self.members.values():
             own = curves.get(replica.device_class or "")
+            speed = f"{replica.speed:.1f}" if replica.speed else f"unmeasured({self.typical:.1f})"
+            replica.label = f"tokens_per_second={speed}"
             replica.follow(scaled(own or shape, replica.speed or self.typical))
 
     @property
@@ -101,8 +103,8 @@ class Pool:
         """
         self.turn += 1
         ready = self.ready
-        if not ready:
-            return []
+        if len(ready) < 2:
+            return [] if not ready or ready[0].key in tried else ready
         start = self.turn % len(ready)
         rest = [replica for replica in ready[start:] + ready[:start] if replica.key not in tried]
         return [replica for replica in rest if replica.ejection.admits(now)] or rest

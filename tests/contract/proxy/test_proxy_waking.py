@@ -161,4 +161,5 @@ async def test_the_last_known_table_serves_while_the_bus_is_away(rig: Rig) -> No
 
     assert (await rig.ask(ASK)).status == 200
     assert proxy.readiness.report()[0]
+    proxy._service.own_metrics()
     assert metrics.value_of("flexinfer_proxy_requests_total", {"model": "default/m", "code": "200"}) >= 1

@@ -8,7 +8,7 @@ from flexinfer.adapters.web.global_proxy import figures, status
 from flexinfer.adapters.web.global_proxy.checks import Checks
 from flexinfer.adapters.web.proxy.connections import Connections
 from flexinfer.adapters.web.proxy.front import Front, Job, Report
-from flexinfer.adapters.web.proxy.relay import Counting, Outgoing, relay
+from flexinfer.adapters.web.proxy.relay import DROP_FROM_CLIENT, HOP, Counting, Outgoing, relay
 from flexinfer.adapters.web.proxy.request import Request
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
 from flexinfer.core.routing.clusters import Cluster, Clusters, Decision
@@ -20,7 +20,7 @@ from flexinfer.telemetry import metrics
 # 404 too: a model list may be a few seconds old, and another cluster may have what this one just lost.
 _TRY_ANOTHER = frozenset({404, 429, 502, 503, 504})
 _SICK = frozenset({502, 503, 504})
-_NONE: frozenset[bytes] = frozenset()
+_REPLACED = HOP | {b"x-request-id", b"x-flexinfer-cluster", b"x-flexinfer-cluster-reason"}
 
 
 class GlobalService:
@@ -56,7 +56,9 @@ class GlobalService:
         body = await job.request.body()
         model = job.model_asked(body)
         # The path goes on as it came, model prefix included: the cluster's own proxy reads it again.
-        out = Outgoing(job.request, job.request.path, body, request_id=job.id, dropped=_NONE, plain=job.request.old)
+        out = Outgoing(
+            job.request, job.request.path, body, request_id=job.id, dropped=DROP_FROM_CLIENT, plain=job.request.old
+        )
         await self._forward(job, model, out)
 
     async def _decide(self, model: str, tried: set[str]) -> Decision | None:
@@ -115,7 +117,7 @@ class GlobalService:
         ]
         counting = Counting(self._usage, stream=b"event-stream" in head.header(b"content-type"))
         try:
-            await relay(job.client, job.request, connection, head, extra, counting)
+            await relay(job.client, connection, head, extra, _REPLACED, counting)
             job.status = head.status
         except UpstreamFailed as err:
             figures.BROKEN.labels(cluster.name).inc()

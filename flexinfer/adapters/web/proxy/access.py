@@ -6,7 +6,6 @@ Bodies, keys and query strings are never part of it.
 import logging
 from collections.abc import Callable
 
-from flexinfer.adapters.web.proxy import figures
 from flexinfer.adapters.web.proxy.front import Job
 from flexinfer.contracts.events import RequestServed
 from flexinfer.core.routing.refusal import Refusal
@@ -25,11 +24,15 @@ class AccessLog:
         self._sampler = Sampler(rate)
         self._publish = publish
 
+    @property
+    def left_out(self) -> int:
+        """Requests since the last line."""
+        return self._sampler.left_out
+
     def note(self, job: Job, refusal: Refusal | None, now: float) -> None:
         """A request ended."""
         left_out = self._sampler.takes(now)
         if left_out is None:
-            figures.LEFT_OUT.inc()
             return
         line = self._line(job, refusal, now, left_out)
         self._publish(line)
@@ -49,7 +52,7 @@ class AccessLog:
             duration_seconds=max(0.0, now - job.received),
             first_byte_seconds=max(0.0, job.first_byte - job.received) if job.first_byte else None,
             request_bytes=job.request.size,
-            answer_bytes=job.size.bytes,
-            completion_tokens=job.size.counted,
+            answer_bytes=job.bytes_out,
+            completion_tokens=job.tokens,
             left_out=left_out,
         )

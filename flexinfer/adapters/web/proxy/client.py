@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import httptools
 
 from flexinfer.adapters.web.proxy.limits import ServerLimits
-from flexinfer.adapters.web.proxy.request import Header, Request
+from flexinfer.adapters.web.proxy.request import NOTED, Header, Request, note
 from flexinfer.core.routing.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -71,10 +71,10 @@ class Owner(Protocol):
 
 def framing_of(request: Request) -> bytes:
     """The header that frames a request's body; empty if it has none."""
-    for name, value in request.headers:
-        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 ")):
-            return name + b": " + value
-    return b""
+    if coding := request.noted.get(b"transfer-encoding"):
+        return b"transfer-encoding: " + coding
+    length = request.noted.get(b"content-length", b"").strip()
+    return b"content-length: " + length if length.strip(b"0") else b""
 
 
 def head_of(status: int, headers: list[Header], reason: bytes = b"") -> bytes:
@@ -163,8 +163,13 @@ class Client(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # After the head these are trailers, which a receiver may drop; they must never pass as headers.
-        if self._reading and not self._head_done:
-            self._reading.headers.append((name.lower(), value))
+        request = self._reading
+        if request is None or self._head_done:
+            return
+        name = name.lower()
+        request.headers.append((name, value))
+        if name in NOTED:
+            note(request.noted, name, value)
 
     def on_headers_complete(self) -> None:
         request = self._reading
@@ -178,9 +183,7 @@ class Client(asyncio.Protocol):
         request.method = self._parser.get_method().decode("latin-1")
         request.old = self._parser.get_http_version() == "1.0"
         request.keep_alive = self._parser.should_keep_alive()
-        request.wants_continue = any(
-            name == b"expect" and value.lower() == b"100-continue" for name, value in request.headers
-        )
+        request.wants_continue = request.noted.get(b"expect", b"").lower() == b"100-continue"
         request.path, _, request.query = request.path.partition("?")
         request.on_hunger(self._ask_for_body)
         self._queue.append(request)

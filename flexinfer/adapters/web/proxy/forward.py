@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from flexinfer.adapters.web.proxy import figures
 from flexinfer.adapters.web.proxy.connections import Connections
-from flexinfer.adapters.web.proxy.front import Job, Size
-from flexinfer.adapters.web.proxy.relay import Counting, Outgoing, relay
+from flexinfer.adapters.web.proxy.front import Job
+from flexinfer.adapters.web.proxy.relay import HOP, Counting, Outgoing, relay
 from flexinfer.adapters.web.proxy.request import Header
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
@@ -18,6 +18,7 @@ from flexinfer.core.routing.usage import Usage
 from flexinfer.ports import Clock
 
 _TRY_ANOTHER = frozenset({429, 500, 502, 503, 504})
+_REPLACED = HOP | {b"x-request-id", b"x-flexinfer-endpoint", b"x-flexinfer-reason"}
 _MOST_ANSWERS = 3  # replicas that may see one request; refused connections do not count
 # The endpoint event of a replica that was just replaced may be a moment behind the replica.
 _PATIENCE_SECONDS = 1.5
@@ -129,7 +130,7 @@ class Forwarder:
         counting = Counting(trip.usage, stream=b"event-stream" in head.header(b"content-type"))
         job.first_byte = self._clock.now()
         try:
-            await relay(job.client, job.request, connection, head, extra, counting)
+            await relay(job.client, connection, head, extra, _REPLACED, counting)
             job.status = head.status
         except UpstreamFailed:
             # The client has a part of the answer: only a cut connection tells it that the rest is missing.
@@ -139,7 +140,7 @@ class Forwarder:
             job.status = 502
             job.client.abort()
         finally:
-            job.size = Size(counting.size, counting.counted)
+            job.bytes_out, job.tokens = counting.size, counting.counted
             self._connections.give_back(choice.replica.url, connection, stream=counting.stream)
 
 

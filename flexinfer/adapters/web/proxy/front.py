@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from types import MappingProxyType
 
 import msgspec
@@ -20,14 +21,6 @@ Page = Callable[[Request], tuple[bytes, bytes]]  # body and content type
 
 _ID = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _TEXT: Header = (b"content-type", b"text/plain; charset=utf-8")
-
-
-@dataclass(slots=True)
-class Size:
-    """What was relayed of the answer."""
-
-    bytes: int = 0
-    counted: int = 0  # completion tokens
 
 
 @dataclass(slots=True)
@@ -50,17 +43,15 @@ class Job:
     first_byte: float = 0.0  # Unix seconds of the answer's head; 0: none came
     endpoint: str = ""
     reason: str = ""
-    size: Size = field(default_factory=Size)
+    bytes_out: int = 0
+    tokens: int = 0  # completion tokens
 
     def read_headers(self) -> None:
         """Take what routing needs."""
-        for name, value in self.request.headers:
-            if name == b"content-type":
-                self.content_type = value.decode("latin-1")
-            elif name == b"x-model-id":
-                self.model_header = value.decode("latin-1")
-            elif name == b"x-flexinfer-background":
-                self.background = value == b"1"
+        noted = self.request.noted
+        self.content_type = noted.get(b"content-type", b"").decode("latin-1")
+        self.model_header = noted.get(b"x-model-id", b"").decode("latin-1")
+        self.background = noted.get(b"x-flexinfer-background") == b"1"
 
     def model_asked(self, body: bytes) -> str:
         """The name: X-Model-ID, path, JSON body, form. Raises Refusal 400."""
@@ -128,7 +119,7 @@ class Front:
             body, kind = self._pages[request.path](request)
             client.respond(200, body, [(b"content-type", kind)], content=request.method != "HEAD")
             return
-        job = Job(request, client, request_id(request.header(b"x-request-id")), self._clock.now())
+        job = Job(request, client, request_id(request.noted.get(b"x-request-id", b"")), self._clock.now())
         refusal: Refusal | None = None
         try:
             job.target = target.read_target(request.path)
@@ -154,9 +145,12 @@ class Front:
             client.respond(200, text, [(b"content-type", metrics.CONTENT_TYPE.encode())], content=content)
 
 
-def request_id(given: str) -> bytes:
+_ids = count()
+_START = secrets.token_hex(8).encode()
+
+
+def request_id(given: bytes) -> bytes:
     """The client's id if it is a harmless token, else a new one."""
-    raw = given.encode("latin-1")
-    if 0 < len(raw) <= 128 and _ID.issuperset(raw):
-        return raw
-    return secrets.token_hex(12).encode()
+    if 0 < len(given) <= 128 and _ID.issuperset(given):
+        return given
+    return b"%s-%x" % (_START, next(_ids))

@@ -8,21 +8,21 @@ from flexinfer.adapters.web.proxy.request import Header, Request
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, Sink
 from flexinfer.core.routing.usage import Usage
 
-_HOP = frozenset({
+HOP = frozenset({
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
     b"transfer-encoding", b"upgrade", b"http2-settings",
 })  # fmt: skip
-_DROP_FROM_CLIENT = _HOP | {b"host", b"content-length", b"expect", b"trailer", b"x-request-id"}
+DROP_FROM_CLIENT = HOP | {b"host", b"content-length", b"expect", b"trailer", b"x-request-id"}
+_NONE: frozenset[bytes] = frozenset()
 _USAGE = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
 _TAIL = 4096
 
 
-def named_in(headers: list[Header]) -> frozenset[bytes]:
-    """Headers the Connection header declares to be for one hop."""
-    for name, value in headers:
-        if name == b"connection" and value.lower() not in {b"keep-alive", b"close"}:
-            return frozenset(part.strip() for part in value.lower().split(b","))
-    return frozenset()
+def named_in(connection: bytes) -> frozenset[bytes]:
+    """Headers the value of a Connection header declares to be for one hop."""
+    if connection.lower() in {b"", b"keep-alive", b"close"}:
+        return _NONE
+    return frozenset(part.strip() for part in connection.lower().split(b","))
 
 
 class Outgoing:
@@ -39,7 +39,7 @@ class Outgoing:
         target = f"{path}?{request.query}" if request.query else path
         self._start = request.method.encode("latin-1")
         self._target = target.encode("latin-1")
-        dropped = _DROP_FROM_CLIENT | dropped | named_in(request.headers)
+        dropped = dropped | named_in(request.noted.get(b"connection", b""))
         fields = [name + b": " + value for name, value in request.headers if name not in dropped]
         fields.append(b"x-request-id: " + request_id)
         if body or request.method not in {"GET", "HEAD", "DELETE", "OPTIONS"}:
@@ -110,17 +110,24 @@ class Chunking:
 
 
 async def relay(
-    client: Client, request: Request, connection: Connection, head: Head, extra: list[Header], counting: Counting
+    client: Client,
+    connection: Connection,
+    head: Head,
+    extra: list[Header],
+    dropped: frozenset[bytes],
+    counting: Counting,
 ) -> None:
-    """Send the answer to the client to its end, with ``extra`` in place of headers of the same names.
+    """Send the answer to the client to its end, with ``extra`` headers and without the ``dropped`` ones.
 
-    Raises UpstreamFailed once the head is out: the answer is broken.
+    ``dropped`` holds HOP and the names of ``extra``. Raises UpstreamFailed once the head is out: the answer is broken.
     """
-    dropped = _HOP | named_in(head.headers) | {name for name, _ in extra}
-    fields = [(name, value) for name, value in head.headers if name not in dropped]
+    if named := named_in(head.noted.get(b"connection", b"")):
+        dropped |= named
+    old = client.request is not None and client.request.old
+    fields = [field for field in head.headers if field[0] not in dropped]
     fields += extra
-    chunking = Chunking(client.transport) if head.framing == "until-close" and not request.old else None
-    if request.old and head.framing in {"chunked", "until-close"}:
+    chunking = Chunking(client.transport) if head.framing == "until-close" and not old else None
+    if old and head.framing in {"chunked", "until-close"}:
         client.close_after = True
     elif chunking or head.framing == "chunked":
         fields.append((b"transfer-encoding", b"chunked"))

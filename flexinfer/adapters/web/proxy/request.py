@@ -8,13 +8,29 @@ from flexinfer.core.routing.refusal import Refusal
 
 Header = tuple[bytes, bytes]
 
+# Headers somebody asks for by name; the rest is only passed on.
+NOTED = frozenset({
+    b"authorization", b"connection", b"content-length", b"content-type", b"expect", b"transfer-encoding",
+    b"x-flexinfer-background", b"x-model-id", b"x-request-id",
+})  # fmt: skip
+
+_LISTS = frozenset({b"connection", b"transfer-encoding"})
+
+
+def note(noted: dict[bytes, bytes], name: bytes, value: bytes) -> None:
+    """Keep a header that is asked for by name: the first one, or all of those that are lists."""
+    if name not in noted:
+        noted[name] = value
+    elif name in _LISTS:
+        noted[name] += b"," + value
+
 
 class Request:
     """Head first; the body arrives meanwhile. Header names are lower case."""
 
     __slots__ = (
         "_arrived", "_failure", "_hungry", "_limit", "_parts", "_size", "complete", "headers", "keep_alive", "method",
-        "old", "path", "query", "started", "wants_continue",
+        "noted", "old", "path", "query", "started", "wants_continue",
     )  # fmt: skip
 
     def __init__(self, limit: int, started: float) -> None:
@@ -22,6 +38,7 @@ class Request:
         self.path = ""
         self.query = ""
         self.headers: list[Header] = []
+        self.noted: dict[bytes, bytes] = {}  # the first of each NOTED header
         self.old = False  # HTTP/1.0
         self.keep_alive = True
         self.wants_continue = False
@@ -36,6 +53,8 @@ class Request:
 
     def header(self, name: bytes) -> str:
         """The first value of a header as text, empty if it is missing."""
+        if name in NOTED:
+            return self.noted.get(name, b"").decode("latin-1")
         for key, value in self.headers:
             if key == name:
                 return value.decode("latin-1")

@@ -9,7 +9,7 @@ from flexinfer.adapters.web.proxy.figures import ModelFigures
 from flexinfer.adapters.web.proxy.forward import Forwarder, Trip
 from flexinfer.adapters.web.proxy.front import Front, Job, Report
 from flexinfer.adapters.web.proxy.keys import ApiKeys
-from flexinfer.adapters.web.proxy.relay import Outgoing
+from flexinfer.adapters.web.proxy.relay import DROP_FROM_CLIENT, Outgoing
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
 from flexinfer.contracts.events import ModelEndpoint
 from flexinfer.core.routing import affinity, target
@@ -19,7 +19,7 @@ from flexinfer.core.routing.table import key_of
 from flexinfer.ports import Clock
 from flexinfer.telemetry import metrics
 
-_OWN = frozenset({b"x-model-id", b"x-flexinfer-background", b"x-flexinfer-endpoint", b"x-flexinfer-reason"})
+_OWN = DROP_FROM_CLIENT | {b"x-model-id", b"x-flexinfer-background", b"x-flexinfer-endpoint", b"x-flexinfer-reason"}
 _OWN_AND_KEY = _OWN | {b"authorization"}  # with keys of ours, the engine is not shown them
 
 
@@ -70,18 +70,18 @@ class ProxyService:
 
     def _done(self, job: Job, refusal: Refusal | None) -> None:
         now = self._clock.now()
-        if refusal is not None:
-            figures.REFUSED.labels(refusal.code).inc()
-        figured = self._figures_of(job.key)
-        if job.status:
-            figured.answered(job.status)
-            figured.duration.observe(max(0.0, now - job.received))
+        figured = self._figures.get(job.key) or self._figures_of(job.key)
+        status = job.status
+        if status:
+            figured.codes[status] = figured.codes.get(status, 0) + 1
+            figured.duration.observe(now - job.received)
         else:
             figures.CANCELLED.labels(job.key).inc()
+        if refusal is not None:
+            figures.REFUSED.labels(refusal.code).inc()
         if job.first_byte:
-            figured.first_byte.observe(max(0.0, job.first_byte - job.received))
-        if job.size.counted:
-            figured.tokens.inc(job.size.counted)
+            figured.first_byte.observe(job.first_byte - job.received)
+        figured.tokens += job.tokens
         if self._access:
             self._access.note(job, refusal, now)
 
@@ -145,7 +145,10 @@ class ProxyService:
             demand = self._room.demands.get(key)
             figures.OUTSTANDING.labels(key).set(usage.outstanding if usage else 0)
             figures.WAITING.labels(key).set(len(demand.since) if demand else 0)
+        for figured in self._figures.values():
+            figured.tell()
         figures.ENGINES.set(self._connections.open)
+        figures.LEFT_OUT.set(self._access.left_out if self._access else 0)
         return metrics.expose()
 
     def _figures_of(self, key: str) -> ModelFigures:

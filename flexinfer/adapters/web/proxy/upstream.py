@@ -10,8 +10,9 @@ from typing import Literal, Protocol
 import httptools
 
 from flexinfer.adapters.web.proxy.limits import UpstreamLimits
-from flexinfer.adapters.web.proxy.request import Header
+from flexinfer.adapters.web.proxy.request import Header, note
 
+NOTED = frozenset({b"connection", b"content-length", b"content-type", b"transfer-encoding"})
 Framing = Literal["none", "length", "chunked", "until-close"]
 
 
@@ -34,18 +35,19 @@ class Sink(Protocol):
 class Head:
     """Status line and headers of an answer; header names are lower case."""
 
-    __slots__ = ("framing", "headers", "length", "reason", "status")
+    __slots__ = ("framing", "headers", "length", "noted", "reason", "status")
 
     def __init__(self) -> None:
         self.status = 0
         self.reason = b""
         self.headers: list[Header] = []
+        self.noted: dict[bytes, bytes] = {}  # the first of each NOTED header
         self.framing: Framing = "none"
         self.length = 0
 
     def header(self, name: bytes) -> bytes:
-        """The first value of a header, empty if it is missing."""
-        return next((value for key, value in self.headers if key == name), b"")
+        """The first value of a NOTED header, empty if it is missing."""
+        return self.noted.get(name, b"")
 
 
 class Connection(asyncio.Protocol):
@@ -225,7 +227,10 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head is None:  # else these are trailers, relayed as they came
-            self._coming.headers.append((name.lower(), value))
+            name = name.lower()
+            self._coming.headers.append((name, value))
+            if name in NOTED:
+                note(self._coming.noted, name, value)
 
     def on_headers_complete(self) -> None:
         head, parser = self._coming, self._parser
