@@ -90,6 +90,7 @@ async def run(settings: SchedulerSettings) -> int:
         supervisor.once("fallback", fallback.run())
         supervisor.once("follow", bus.follow(STATE_TYPES, intake.bus))
         supervisor.forever("outbox", outbox.run)
+        supervisor.forever("lines on pods", outbox.tell_pods)
         supervisor.once("settle", _settle(desk, intake, (nodes, pods), clock))
         server = await WebServer(app, listen(settings.host, settings.port), drain=5.0, tls=_tls(settings)).start()
         stack.push_async_callback(server.stop)

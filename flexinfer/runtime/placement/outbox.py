@@ -1,6 +1,7 @@
 """Decisions on their way out: an event on the bus for each attempt and one line on the pod itself."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, Protocol
@@ -16,6 +17,8 @@ from flexinfer.telemetry import metrics
 
 BEAT_SECONDS = 0.5
 SEND_SECONDS = 0.004
+LINE_SECONDS = 0.1
+MAX_LINES = 2000
 
 _DECISIONS = metrics.counter("flexinfer_scheduler_decisions_total", "Placement decisions published.", ("outcome",))
 _COALESCED = metrics.counter(
@@ -51,6 +54,8 @@ class DecisionOutbox:
         self._recorder = recorder
         self._now = now
         self._wake = asyncio.Event()
+        self._lines: deque[PlacementDecided] = deque(maxlen=MAX_LINES)
+        self._line = asyncio.Event()
 
     def wake(self) -> None:
         """Something was decided."""
@@ -84,6 +89,20 @@ class DecisionOutbox:
     async def _send(self, decided: PlacementDecided) -> None:
         _DECISIONS.labels(decided.outcome).inc()
         await self._bus.publish(self._mint.mint(decided))
+        self._lines.append(decided)
+        self._line.set()
+
+    async def tell_pods(self) -> None:
+        """Until cancelled: one line on each pod, paced, because in a burst each is a write that the API server does
+        not spend on bindings."""
+        while True:
+            await self._line.wait()
+            while self._lines:
+                self._tell(self._lines.popleft())
+                await asyncio.sleep(LINE_SECONDS)
+            self._line.clear()
+
+    def _tell(self, decided: PlacementDecided) -> None:
         reference: Object = {
             "apiVersion": PODS.api_version,
             "kind": PODS.kind,
