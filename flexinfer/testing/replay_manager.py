@@ -41,7 +41,8 @@ class ManagerReplay:
     def feed(self, at: float, fact: Fact) -> Iterator[tuple[ModelKey, Body]]:
         """One line of a tape; what was decided, effect by effect. ``do`` of a failed plan is ``Error``."""
         match fact:
-            case Tick(key=text, bus_up=bus_up):
+            case Tick(key=text, bus_up=bus_up, boot=boot):
+                self.view.boot = boot or ""
                 yield from self._plan(text, at, bus_up=bus_up is not False)
             case Webhook():
                 return
