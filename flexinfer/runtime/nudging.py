@@ -3,13 +3,14 @@
 kube-scheduler retries a pod that an extender rejected only on cluster events, and our facts are none. So the leading
 manager runs the extender's own filter on its own view for each pod last decided as rejected, and while a node passes
 it touches an annotation on the pod, which is such an event: after 200 ms, then 1, 2, 4 … 30 s until it is bound.
+Among pods that want the same, those of higher priority go first; the others wait for two of their tries.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -19,6 +20,7 @@ from flexinfer.contracts.kubernetes import PODS, Object
 from flexinfer.contracts.labels import FIELD_MANAGER
 from flexinfer.core.fleet.fold import tick
 from flexinfer.core.fleet.view import FleetView
+from flexinfer.core.lifecycle.pods import PRIORITY
 from flexinfer.core.placement.demand import Demand, demand_of
 from flexinfer.core.placement.ranking import verdict
 from flexinfer.ports import BusFact, Clock, KubeApi, KubeError, KubeFact, KubeUnavailable, Relisted, Snapshot
@@ -30,6 +32,8 @@ RETRY_ANNOTATION = "flexinfer.ai/retry"
 FIRST_SECONDS = 0.2
 STEPS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 LOOK_SECONDS = 0.2
+FIRST_TRIES = 2
+DEFAULT_PRIORITY = 100
 
 _TOUCHES = metrics.counter("flexinfer_controller_pod_touches_total", "Rejected pods touched so that they are retried.")
 
@@ -42,6 +46,7 @@ class Rejected:
 
     pod: PodObject
     demand: Demand
+    priority: int
     touched: int = 0
     due: float | None = None
 
@@ -75,7 +80,7 @@ class Retries:
         if pod is None or pod.metadata.uid != data.pod_uid:
             self._told[name] = data.pod_uid
         elif name not in self.rejected:
-            self.rejected[name] = Rejected(pod, demand_of(pod))
+            self.rejected[name] = _rejected(pod)
 
     def pod(self, obj: Object, *, gone: bool = False) -> None:
         """A Pod as the watch shows it."""
@@ -94,7 +99,7 @@ class Retries:
         self._unbound[name] = pod
         if self._told.get(name) == pod.metadata.uid:
             del self._told[name]
-            self.rejected[name] = Rejected(pod, demand_of(pod))
+            self.rejected[name] = _rejected(pod)
 
     def listed(self, objects: Iterable[Object]) -> None:
         """All Pods there are."""
@@ -113,8 +118,11 @@ class Retries:
             return []
         tick(self._view, now)
         found = []
-        for name, entry in self.rejected.items():
-            if not self._passes(entry.demand, now):
+        first: dict[Demand, int] = {}
+        for name, entry in sorted(self.rejected.items(), key=lambda item: -item[1].priority):
+            if entry.touched < FIRST_TRIES:
+                first.setdefault(_device(entry.demand), entry.priority)
+            if not self._passes(entry.demand, now) or entry.priority < first.get(_device(entry.demand), entry.priority):
                 entry.due = None
             elif entry.due is None:
                 entry.due = now + (FIRST_SECONDS if not entry.touched else _step(entry.touched))
@@ -140,6 +148,16 @@ class Retries:
             if name in view.nodes and verdict(view, name, demand, now) is None:
                 group.passing.add(name)
         return bool(group.passing)
+
+
+def _rejected(pod: PodObject) -> Rejected:
+    text = (pod.metadata.annotations or {}).get(PRIORITY, "")
+    return Rejected(pod, demand_of(pod), int(text) if text.isdigit() else DEFAULT_PRIORITY)
+
+
+def _device(demand: Demand) -> Demand:
+    """What pods compete for: the hardware, whatever the model."""
+    return replace(demand, backend="", model="", workload="", quantization="")
 
 
 def _step(touched: int) -> float:

@@ -13,18 +13,21 @@ from flexinfer.core.lifecycle.engines import CPU, ENGINES
 from flexinfer.core.lifecycle.view import LifecycleView
 
 MB_PER_MIB = 1.048576
+HOSTNAME = "kubernetes.io/hostname"
 OUTLOOKS_KEPT = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One measurable unit: a device class with one driver major, and the nodes that have it. ``count`` per replica."""
+    """One measurable unit: a device class with one driver major, and the nodes that have it. ``count`` per replica,
+    ``hosts`` the nodes' values of kubernetes.io/hostname."""
 
     device_class: str
     driver_major: str
     vendor: str
     count: int
     nodes: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,15 @@ def _look(view: LifecycleView, wanted: Description) -> Outlook:
             cpus.setdefault((cpu_class(hardware.cpu), "", CPU, 0), []).append(name)
     chosen = found or cpus
     options = tuple(
-        Option(cls, major, vendor, count, tuple(nodes)) for (cls, major, vendor, count), nodes in sorted(chosen.items())
+        Option(cls, major, vendor, count, tuple(nodes), tuple(_host(view, name) for name in nodes))
+        for (cls, major, vendor, count), nodes in sorted(chosen.items())
     )
     return Outlook(options, dict(misses), known)
+
+
+def _host(view: LifecycleView, name: str) -> str:
+    """The label that node affinity can name; on some clouds it is not the node's name."""
+    return str(view.nodes.get(name, {}).get("metadata", {}).get("labels", {}).get(HOSTNAME) or name)
 
 
 def _may_fall_back(wanted: Description) -> bool:

@@ -148,7 +148,7 @@ def _put_pod(view: LifecycleView, pod: Object, at: float) -> Keys:
         return set()
     group[name_of(pod)] = pod
     view.pod_owner[name_of(pod)] = owner
-    keys = fold_results.read_termination(view, pod, at)
+    keys = fold_results.read_termination(view, pod, at) | fold_results.check_digest(view, pod, at)
     key = view.by_uid.get(owner)
     return keys | ({key} if key else set())
 

@@ -24,6 +24,10 @@ from flexinfer.core.lifecycle.view import RECORDS, LifecycleView, ModelState
 
 Keys = set[ModelKey]
 
+DECISIONS_KEPT = 10_000
+PROXIES_KEPT = 16
+PROXY_SECONDS = 60.0
+
 
 def fold_event(view: LifecycleView, event: Event, at: float) -> Keys:
     """One event; repeats and reordered ones change nothing."""
@@ -32,6 +36,8 @@ def fold_event(view: LifecycleView, event: Event, at: float) -> Keys:
         if event.bootid != view.boot:
             published(view, event.data, event.at)
         return set()
+    if isinstance(event.data, PlacementDecided):
+        return _decided(view, event.data)  # pods come and go: an order per pod would grow for ever
     if not view.fleet.order.accept(order_key(event.data), event):
         return set()
     match event.data:
@@ -45,8 +51,6 @@ def fold_event(view: LifecycleView, event: Event, at: float) -> Keys:
             return _demand(view, data, at)
         case ModelLoad() as data:
             return _load(view, data, at)
-        case PlacementDecided() as data:
-            return _decided(view, data)
         case _:
             return set()
 
@@ -143,6 +147,7 @@ def _demand(view: LifecycleView, data: ModelDemand, at: float) -> Keys:
     if found is None:
         return set()
     key, state = found
+    _prune(state.use.waiting, at)
     state.use.waiting[data.proxy] = (data.waiting, at)
     if data.waiting:
         state.use.last = max(state.use.last, at)
@@ -155,6 +160,7 @@ def _load(view: LifecycleView, data: ModelLoad, at: float) -> Keys:
         return set()
     key, state = found
     before, _ = state.use.outstanding.get(data.proxy, (0, 0.0))
+    _prune(state.use.outstanding, at)
     state.use.outstanding[data.proxy] = (data.outstanding, at)
     if data.outstanding:
         return _used(view, key, at) | (set() if before else {key})
@@ -163,10 +169,20 @@ def _load(view: LifecycleView, data: ModelLoad, at: float) -> Keys:
     return _used(view, key, last) if last > state.use.last else set()
 
 
+def _prune(told: dict[str, tuple[int, float]], at: float) -> None:
+    """Proxies that are gone say nothing any more."""
+    if len(told) > PROXIES_KEPT:
+        for proxy in [proxy for proxy, (_, when) in told.items() if at - when > PROXY_SECONDS]:
+            del told[proxy]
+
+
 def _decided(view: LifecycleView, data: PlacementDecided) -> Keys:
     name = (data.namespace, data.pod)
     owner = view.by_uid.get(view.pod_owner.get(name, ""))
+    view.decisions.pop(name, None)
     view.decisions[name] = data
+    if len(view.decisions) > DECISIONS_KEPT:
+        del view.decisions[next(iter(view.decisions))]
     return {owner} if owner else set()
 
 

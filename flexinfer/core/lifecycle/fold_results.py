@@ -6,14 +6,15 @@ from msgspec.structs import replace
 from flexinfer.contracts.envelope import MalformedEvent
 from flexinfer.contracts.events import BenchCompleted, BenchFailed
 from flexinfer.contracts.kubernetes import Object
-from flexinfer.contracts.labels import BENCHMARK_APP_LABEL
+from flexinfer.contracts.labels import BENCHMARK_APP_LABEL, POD_BENCHMARK_KEY
 from flexinfer.contracts.termination import decode_outcome
 from flexinfer.core.lifecycle.description import ModelKey
-from flexinfer.core.lifecycle.objects import containers, labels, name_of, parse_time, version_number
+from flexinfer.core.lifecycle.objects import annotations, containers, labels, name_of, parse_time, version_number
 from flexinfer.core.lifecycle.view import BENCH_KEY, RECORDS, LifecycleView
 
 CLAIM_APP_LABEL = "flexinfer-benchmark-claims"
 BENCH_CONTAINER = "bench"
+ENGINE_CONTAINER = "engine"
 REMEASURE_SECONDS = 3600.0  # a sick node drifts from a new result as from the old one: it must not keep its class busy
 
 _record = json.Decoder(dict[str, object])
@@ -28,9 +29,12 @@ def put_result(view: LifecycleView, result: BenchCompleted, measured_at: float) 
     if result.node and not result.virtual:
         hardware = view.hardware(result.node)
         result = replace(result, virtual=bool(hardware and hardware.virtual))
+    if result.image_digest is None:
+        result = replace(result, image_digest=_digest_seen(view, result.key))
     if view.fleet.results.get(result.key) == result and view.measured_at.get(result.key) == measured_at:
         return set()
     view.fleet.results[result.key] = result
+    view.results_of.setdefault(result.workload, set()).add(result.key)
     view.fleet.version += 1
     view.measured_at[result.key] = measured_at
     view.failed_runs.pop(result.key, None)
@@ -54,6 +58,38 @@ def outdated_since(view: LifecycleView, key: str) -> float | None:
     """When drift put a result in doubt that is old enough to be measured again; None: it stands."""
     at = view.drifted.get(key, 0.0)
     return at if at - view.measured_at.get(key, 0.0) > REMEASURE_SECONDS else None
+
+
+def image_digest(pod: Object, container: str) -> str | None:
+    """``sha256:…`` of the image a container really runs, if the kubelet tells."""
+    for name, entry in containers(pod):
+        found = str(entry.get("imageID") or "").rpartition("@")[2] if name == container else ""
+        if found.startswith("sha256:"):
+            return found
+    return None
+
+
+def _digest_seen(view: LifecycleView, key: str) -> str | None:
+    """The digest of the engine in the bench pod of this key; a known one stays when the pod is gone."""
+    for group in view.pods.values():
+        for pod in group.values():
+            if labels(pod).get(BENCH_KEY) == key:
+                return image_digest(pod, ENGINE_CONTAINER)
+    known = view.fleet.results.get(key)
+    return known.image_digest if known else None
+
+
+def check_digest(view: LifecycleView, pod: Object, at: float) -> set[ModelKey]:
+    """A replica runs other bits than were measured under the same reference: the tag has moved, so measure again."""
+    keys = view.results_of.get(annotations(pod).get(POD_BENCHMARK_KEY, ""), ())
+    found = image_digest(pod, ENGINE_CONTAINER) if keys and BENCH_KEY not in labels(pod) else None
+    images = {c.get("image") for c in (pod.get("spec") or {}).get("containers") or []}
+    concerned: set[ModelKey] = set()
+    for key in keys if found else ():
+        result = view.fleet.results[key]
+        if result.image in images and result.image_digest not in {None, found}:
+            concerned |= put_drift(view, key, at)
+    return concerned
 
 
 def read_termination(view: LifecycleView, pod: Object, at: float) -> set[ModelKey]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from flexinfer.contracts.kubernetes import JOBS, Object
 from flexinfer.core.lifecycle.description import Description
-from flexinfer.core.lifecycle.fit import Option
+from flexinfer.core.lifecycle.fit import HOSTNAME, Option
 from flexinfer.core.lifecycle.fold_results import BENCH_CONTAINER
 from flexinfer.core.lifecycle.naming import BENCH_COMPONENT, child_labels, job_name, owner_reference
 from flexinfer.core.lifecycle.pods import EnginePod, Placement, engine_pod, pod_annotations, pod_spec
@@ -15,7 +15,6 @@ from flexinfer.core.lifecycle.view import BENCH_KEY, WORKLOAD
 
 BACKOFF_LIMIT = 1  # attempts of one Job after the first; more rounds follow later, see benchmarks
 TTL_SECONDS = 3600
-HOSTNAME = "kubernetes.io/hostname"
 IN_PLACE = "flexinfer.ai/measures-pod"
 
 READY_SHARE, MEASURE_SHARE = 0.5, 0.4
@@ -80,7 +79,11 @@ def _spec(wanted: Description, run: Run, pod: EnginePod, policy: Policy) -> dict
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": list(run.option.nodes)}]}
+                    {
+                        "matchExpressions": [
+                            {"key": HOSTNAME, "operator": "In", "values": list(run.option.hosts or run.option.nodes)}
+                        ]
+                    }
                 ]
             }
         }

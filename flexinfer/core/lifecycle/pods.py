@@ -8,11 +8,13 @@ from flexinfer.contracts import labels as known
 from flexinfer.contracts.kubernetes import Object
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import CPU, ENGINES, Engine, Launch, Program
+from flexinfer.core.lifecycle.fold_results import ENGINE_CONTAINER
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.lifecycle.volumes import Weights, weights
 
-CONTAINER = "engine"
+CONTAINER = ENGINE_CONTAINER
 PROBE_SECONDS = 2
+PRIORITY = "flexinfer.ai/priority"
 _SHM = "dshm"
 
 
@@ -152,6 +154,8 @@ def pod_annotations(wanted: Description, place: Placement) -> dict[str, str]:
             found[known.POD_ARCH] = demand.arch
     if demand.quantization:
         found[known.POD_QUANTIZATION] = demand.quantization
+    if wanted.priority is not None:
+        found[PRIORITY] = str(wanted.priority)
     return found
 
 

@@ -10,6 +10,9 @@ from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.scale import Want
 from flexinfer.core.lifecycle.view import LifecycleView
 
+# A pod that waits for a device, or an image that is tried again, may still come in time for a request.
+HOPELESS = frozenset({"NoMatchingHardware", "WaitingForHardware", "QuotaExceeded", "Forbidden"})
+
 
 def plan_endpoint(
     view: LifecycleView, wanted: Description, endpoints: tuple[Endpoint, ...], want: Want, verdict: Verdict
@@ -18,7 +21,7 @@ def plan_endpoint(
     name = (wanted.key.namespace, wanted.key.name)
     if want.draining:
         endpoints = tuple(replace(entry, state="draining") for entry in endpoints)
-    hopeless = verdict.phase == "Failed" or (verdict.phase == "Pending" and verdict.reason != "Accepted")
+    hopeless = verdict.phase == "Failed" or (verdict.phase == "Pending" and verdict.reason in HOPELESS)
     event = ModelEndpoint(
         namespace=name[0],
         model=name[1],

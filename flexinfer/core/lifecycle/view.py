@@ -88,6 +88,7 @@ class LifecycleView:
     pods: dict[str, dict[Name, Object]] = field(default_factory=dict)  # by uid of the model
     pod_owner: dict[Name, str] = field(default_factory=dict)  # pod → uid of the model
     failed_runs: dict[str, BenchFailed] = field(default_factory=dict)  # last failure on the bus, by benchmark key
+    results_of: dict[str, set[str]] = field(default_factory=dict)  # workload → benchmark keys with a result
     measured_at: dict[str, float] = field(default_factory=dict)  # of results, by benchmark key
     drifted: dict[str, float] = field(default_factory=dict)  # benchmark key → when an engine was last told to be slower
     on_bus: dict[str, float] = field(default_factory=dict)  # results the bus holds: key → when measured

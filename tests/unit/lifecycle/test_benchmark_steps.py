@@ -396,3 +396,45 @@ def test_garbage_in_a_termination_message_changes_nothing(one_node: Any, text: s
     sim.settle()
 
     assert sim.status()["phase"] == "Benchmarking"
+
+
+def _with_image(sim: Any, address: Any, digest: str) -> None:
+    pod = copy.deepcopy(sim.objects[address])
+    kind = "initContainerStatuses" if "initContainerStatuses" in pod["status"] else "containerStatuses"
+    pod["status"][kind][0]["imageID"] = f"docker.io/x@sha256:{digest}"
+    sim.store(address, pod)
+
+
+def test_a_tag_that_moved_is_measured_again_beside_serving(one_node: Any) -> None:
+    sim = one_node
+    sim.apply(idleTimeoutSeconds=0)
+    sim.settle()
+    bench = sim.pods(bench=True)[0]
+    sim.run_pod(bench)
+    _with_image(sim, bench, "aaa")
+    container = sim.objects[("jobs", "default", jobs(sim)[0])]["spec"]["template"]["spec"]["initContainers"][0]
+    sim.tell(sim.result(50.0, image=container["image"]))
+    sim.finish_job()
+    sim.run()
+    assert next(iter(sim.view.fleet.results.values())).image_digest == "sha256:aaa"
+
+    _with_image(sim, sim.pods()[0], "aaa")
+    sim.pass_time(7200)
+    assert claims(sim) == []
+
+    _with_image(sim, sim.pods()[0], "bbb")
+    sim.settle()
+    sim.pass_time(60)
+    assert sim.status()["phase"] == "Running"
+    assert len(claims(sim)) == 1
+
+
+def test_affinity_names_the_hostname_label_where_it_differs_from_the_node(sim: Any) -> None:
+    sim.node("node-a")
+    body = copy.deepcopy(sim.objects[("nodes", "", "node-a")])
+    body["metadata"]["labels"]["kubernetes.io/hostname"] = "ip-10-0-0-1"
+    sim.store(("nodes", "", "node-a"), body)
+    sim.apply()
+    sim.settle()
+
+    assert "'values': ['ip-10-0-0-1']" in str(sim.objects[("jobs", "default", jobs(sim)[0])]["spec"])

@@ -95,6 +95,7 @@ def test_an_unschedulable_pod_is_pending_and_says_why(one_node: Any) -> None:
         "False", "Unschedulable",
     )  # fmt: skip
     assert sim.condition("ReplicaFailure")["status"] == "False"
+    assert sim.endpoint().failure == ""  # a request may still wait for a device
 
 
 def test_one_replica_that_serves_is_running_whatever_the_others_do(one_node: Any) -> None:

@@ -122,3 +122,16 @@ def test_only_changed_nodes_are_asked_again(view: FleetView, add: Any, monkeypat
     add(2000, name="n7")
     retries.due(1.0)
     assert asked[50:] == ["n7"]
+
+
+def test_among_pods_that_want_the_same_the_higher_priority_goes_first(view: FleetView, add: Any) -> None:
+    retries = Retries(view)
+    for name, priority in (("low", "10"), ("high", "500")):
+        meta = {**POD["metadata"], "name": name, "uid": name}
+        meta["annotations"] = {**meta["annotations"], "flexinfer.ai/priority": priority}
+        retries.pod({**POD, "metadata": meta})
+        retries.decided(PlacementDecided(namespace="d", pod=name, pod_uid=name, outcome="rejected", demand={}))
+    add(24000)
+    touches = [(round(t / 10, 1), name) for t in range(40) for _, name in retries.due(t / 10)]
+
+    assert [name for _, name in touches][:3] == ["high", "high", "low"]
