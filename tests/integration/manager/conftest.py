@@ -273,7 +273,7 @@ class World:
         """Wait until the object has a phase; the object."""
         found: Object = {}
         with suppress(TimeoutError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while True:
                     found = await self.get(name, kind)
                     if found.get("status", {}).get("phase") == wanted:
@@ -290,7 +290,7 @@ class World:
 
     async def scaled(self, replicas: int, name: str = "m") -> None:
         """Wait until the Deployment asks for this many replicas."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 with suppress(NotFound):
                     found = await self.api.get(DEPLOYMENTS, name, "default")
@@ -300,7 +300,7 @@ class World:
 
     async def recorded(self) -> dict[str, str]:
         """Wait for the record of results; its data."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 with suppress(NotFound):
                     found = await self.api.get(CONFIGMAPS, "flexinfer-benchmark-results", "flexinfer-system")
@@ -309,12 +309,12 @@ class World:
 
     async def count(self, resource: Resource, wanted: int, labels: str = "", namespace: str = "default") -> None:
         """Wait until there are this many objects."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while len((await self.api.list(resource, namespace, labels=labels)).items) != wanted:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     async def gone(self, name: str = "m", kind: Resource = MODELDEPLOYMENTS) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     await self.get(name, kind)
