@@ -19,6 +19,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "extender_quality": ("--output", "FOLDER"),
     "benchmarker_overhead": ("--output", "FILE"),
     "agent_footprint": ("--output", "FILE"),
+    "proxy": ("--rounds", "3", "--output", "FILE"),
     "replay": ("--output", "FILE"),
 }
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.web.proxy import gathering
@@ -16,9 +14,8 @@ from flexinfer.adapters.web.proxy.listener import Listener, raise_file_limit
 from flexinfer.adapters.web.proxy.service import ProxyService
 from flexinfer.adapters.web.proxy.signals import Signals
 from flexinfer.adapters.web.proxy.waiting import WaitingRoom
-from flexinfer.adapters.web.proxy.workers import Workers, hold_port, parent_gone
+from flexinfer.adapters.web.proxy.workers import serve_with_workers, stop_with_parent
 from flexinfer.adapters.web.serve import listen
-from flexinfer.config.common import env_name
 from flexinfer.config.proxy import ProxySettings
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.core.routing.directory import Directory
@@ -45,10 +42,18 @@ class Proxy:
         self.port = 0
         name = settings.instance or host_name()
         self._keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
-        self._journal = self._open_journal(name)
+        self._journal: Journal | None = None
+        if settings.record:
+            self._journal = Journal.open(settings.record, header_of("proxy", name, self._clock.now(), settings))
         self._sibling_server: asyncio.Server | None = None
         self.directory = Directory()
-        self.connections = Connections(upstream_limits(settings))
+        self.connections = Connections(
+            UpstreamLimits(
+                connect_seconds=settings.connect_timeout,
+                first_byte_seconds=settings.first_byte_timeout,
+                idle_seconds=settings.idle_timeout,
+            )
+        )
         mint = EventMint.start("proxy", name, boot_id(), self._clock.now, settings.cluster)
         record = self._journal.write if self._journal else None
         self.signals = Signals(bus, mint, self._clock, self.directory, self.url, record)
@@ -66,15 +71,8 @@ class Proxy:
             keys=self._keys,
             expose=self._of_all_workers if settings.worker_folder else None,
         )
-        limits = ServerLimits(body_bytes=settings.max_body)
+        limits = ServerLimits(body_bytes=settings.max_body, head_seconds=settings.header_timeout)
         self.listener = Listener(self._service.handle, self._tasks, limits, self._service.refused)
-
-    def _open_journal(self, name: str) -> Journal | None:
-        settings = self._settings
-        if not settings.record:
-            return None
-        header = header_of("proxy", name, self._clock.now(), settings)
-        return Journal.open(settings.record, header)
 
     async def _of_all_workers(self, own: Callable[[], bytes]) -> bytes:
         settings = self._settings
@@ -122,21 +120,12 @@ class Proxy:
             self._journal.close()
 
 
-def upstream_limits(settings: ProxySettings) -> UpstreamLimits:
-    """The settings' times."""
-    return UpstreamLimits(
-        connect_seconds=settings.connect_timeout,
-        first_byte_seconds=settings.first_byte_timeout,
-        idle_seconds=settings.idle_timeout,
-    )
-
-
 async def run(settings: ProxySettings) -> int:
     """Serve until SIGTERM; the exit code."""
     if not settings.nats_url:
         return fail("flexinfer-proxy: name the bus with --nats-url or NATS_URL", 2)
     if settings.workers > 1 and settings.worker_folder is None:
-        return await run_workers(settings)
+        return await serve_with_workers(settings, host_name(), stop_signals(), Supervisor("workers"))
     raise_file_limit()
     bus = await NatsBus.start(
         settings.nats_url,
@@ -152,7 +141,7 @@ async def run(settings: ProxySettings) -> int:
         proxy = await Proxy(settings, bus).start()
         log.info("proxy listens on port %d", proxy.port)
         if settings.worker_folder:
-            tasks.once("parent", _stop_with_parent(stop))
+            tasks.once("parent", stop_with_parent(stop))
         await stop.wait()
         log.info("proxy drains")
         await proxy.stop()
@@ -162,41 +151,3 @@ async def run(settings: ProxySettings) -> int:
         await tasks.close()
         await bus.close()
     return 0
-
-
-async def _stop_with_parent(stop: asyncio.Event) -> None:
-    await parent_gone()
-    stop.set()
-
-
-async def run_workers(settings: ProxySettings) -> int:
-    """Hold the port and keep the workers running; the exit code."""
-    stop = stop_signals()
-    sock = hold_port(settings.host, settings.port)
-    port = int(sock.getsockname()[1])
-    name = settings.instance or host_name()
-    url = settings.advertise_url or f"http://{settings.host or host_name()}:{port}"
-    shared = settings.model_copy(update={"port": port, "advertise_url": url})
-    tasks = Supervisor("workers")
-    with tempfile.TemporaryDirectory(prefix="flexinfer-proxy-") as folder:
-        own = [
-            shared.model_copy(
-                update={"worker_folder": Path(folder), "worker_index": index, "instance": f"{name}-{index}"}
-            )
-            for index in range(settings.workers)
-        ]
-        workers = Workers("flexinfer-proxy", [environment(each) for each in own], settings.drain_timeout + 5)
-        workers.start(tasks)
-        log.info("%d workers listen on port %d", settings.workers, port)
-        await stop.wait()
-        await workers.stop()
-        await tasks.close()
-    sock.close()
-    return 0
-
-
-def environment(settings: ProxySettings) -> dict[str, str]:
-    """The settings as environment variables, for another process of the same program."""
-    fields = ProxySettings.model_fields
-    values = settings.model_dump(mode="json")
-    return {env_name(name, fields[name]): str(value) for name, value in values.items() if value is not None}

@@ -38,6 +38,7 @@ class ProxySettings(RecordSettings, BusSettings):
     instance: str = setting("", "name of this replica in events; empty: the host name", env="POD_NAME")
     api_keys_file: Path | None = setting(None, "file with one API key per line, reread on change; none: open")
     max_body: int = setting(64 << 20, "largest request body in bytes", ge=1024)
+    header_timeout: Duration = setting(15.0, "time for a client to send a request's head; slower is an attack")
     queue_limit: int = setting(256, "requests that may wait per model while it wakes", ge=0)
     queue_timeout: Duration = setting(300.0, "longest wait for a cold start, unless the model says less")
     connect_timeout: Duration = setting(5.0, "time to connect to an engine")

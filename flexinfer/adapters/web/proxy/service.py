@@ -1,5 +1,6 @@
 """The proxy: from a client's request to one replica's answer."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from flexinfer.adapters.web.proxy import figures, listing
@@ -20,6 +21,7 @@ from flexinfer.ports import Clock
 from flexinfer.telemetry import metrics
 
 _OWN = DROP_FROM_CLIENT | {b"x-model-id", b"x-flexinfer-background", b"x-flexinfer-endpoint", b"x-flexinfer-reason"}
+_WARMING_SECONDS = 2.0
 _OWN_AND_KEY = _OWN | {b"authorization"}  # with keys of ours, the engine is not shown them
 
 
@@ -49,12 +51,15 @@ class ProxyService:
         self._figures: dict[str, ModelFigures] = {}
         self._started = int(clock.now())
         self._expose = expose
+        self._warmed = asyncio.Event()
         self.handle = Front(clock, report, self._answer, self._done, self._metrics).handle
 
     # --- the table moved -------------------------------------------------------------------------------------
 
     def moved(self, keys: tuple[str, ...]) -> None:
         """Routes changed: requests that wait look again, and what is gone is let go."""
+        if self._directory.warm:
+            self._warmed.set()
         for key in keys:
             self._room.wake(key)
             if key not in self._directory.table.routes:
@@ -89,10 +94,12 @@ class ProxyService:
         if self._keys:
             self._keys.check(job.request.header(b"authorization"))
         name = job.models_path
+        body = b"" if name is not None else await job.request.body()
+        if not self._directory.warm:
+            await self._warm()
         if name is not None:
             self._answer_models(job, name)
             return
-        body = await job.request.body()
         spec, body = self._route(job, body)
         job.key = key_of(spec)
         dropped = _OWN_AND_KEY if self._keys else _OWN
@@ -107,7 +114,6 @@ class ProxyService:
     def _route(self, job: Job, body: bytes) -> tuple[ModelEndpoint, bytes]:
         """Which model is asked for, and the body as its engine wants it. Raises Refusal."""
         name = job.model_asked(body)
-        self._warm()
         spec = self._directory.table.resolve(name)
         if spec.served_model and not (job.in_body and name == spec.served_model):
             if job.as_json:
@@ -121,14 +127,17 @@ class ProxyService:
             return affinity.session_of(job.request.header(affinity.SESSION_HEADER), body)
         return affinity.prefix_of(body) if spec.balancing == "prefix" else ""
 
-    def _warm(self) -> None:
-        if not self._directory.warm:
-            raise Refusal(503, "not_ready", "the proxy has no routing table yet", retry_after=2)
+    async def _warm(self) -> None:
+        """A process that just started waits a moment for its table rather than refuse what it will soon serve."""
+        try:
+            async with asyncio.timeout(_WARMING_SECONDS):
+                await self._warmed.wait()
+        except TimeoutError as err:
+            raise Refusal(503, "not_ready", "the proxy has no routing table yet", retry_after=2) from err
 
     # --- what the proxy answers itself -----------------------------------------------------------------------
 
     def _answer_models(self, job: Job, name: str) -> None:
-        self._warm()
         job.respond_json(
             listing.one_model(self._directory, name, self._started)
             if name

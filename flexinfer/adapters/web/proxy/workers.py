@@ -9,11 +9,14 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flexinfer.adapters.web.proxy.listener import Tasks
 from flexinfer.adapters.web.serve import PortBusy
+from flexinfer.config.common import env_name
+from flexinfer.config.proxy import ProxySettings
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +93,40 @@ def hold_port(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def parent_gone() -> None:
-    """In a worker: return when the parent closed our standard input, as its end does."""
+async def serve_with_workers(settings: ProxySettings, host_name: str, stop: asyncio.Event, tasks: Tasks) -> int:
+    """Hold the port and keep the workers running until ``stop``; the exit code. Raises PortBusy."""
+    sock = hold_port(settings.host, settings.port)
+    port = int(sock.getsockname()[1])
+    name = settings.instance or host_name
+    url = settings.advertise_url or f"http://{settings.host or host_name}:{port}"
+    shared = settings.model_copy(update={"port": port, "advertise_url": url})
+    with tempfile.TemporaryDirectory(prefix="flexinfer-proxy-") as folder:
+        own = [
+            shared.model_copy(
+                update={"worker_folder": Path(folder), "worker_index": index, "instance": f"{name}-{index}"}
+            )
+            for index in range(settings.workers)
+        ]
+        workers = Workers("flexinfer-proxy", [environment(each) for each in own], settings.drain_timeout + 5)
+        workers.start(tasks)
+        log.info("%d workers listen on port %d", settings.workers, port)
+        await stop.wait()
+        await workers.stop()
+    sock.close()
+    return 0
+
+
+def environment(settings: ProxySettings) -> dict[str, str]:
+    """The settings as environment variables, for another process of the same program."""
+    fields = ProxySettings.model_fields
+    values = settings.model_dump(mode="json")
+    return {env_name(name, fields[name]): str(value) for name, value in values.items() if value is not None}
+
+
+async def stop_with_parent(stop: asyncio.Event) -> None:
+    """In a worker: stop when the parent closed our standard input, as its end does."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     await reader.read()
+    stop.set()
