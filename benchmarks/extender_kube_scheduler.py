@@ -189,6 +189,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         urls = {"echo": f"http://127.0.0.1:{echoing.port}", "flexinfer": f"http://127.0.0.1:{port}"}
         bench = Bench(rig, api, bus, urls)
         await bench.nodes(options.nodes)
+        # It would taint nodes that no kubelet renews, and its work is none of kube-scheduler's.
+        rig.kill("kube-controller-manager")
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
             "--nats-url", server.url, "--kubeconfig", str(rig.kubeconfig()),

@@ -95,15 +95,15 @@ def _take(found: list[Unit], staying: list[Claim], *, lost: bool) -> list[Unit]:
     by, the emptiest.
     """
     found.sort(key=_most_free)
-    unseen = [claim for claim in staying if lost or not claim.shown]
     for claim in staying:
-        mine = [unit for unit in found if _fits(unit, claim)]
+        if not claim.whole:
+            continue
+        mine = [position for position, unit in enumerate(found) if _fits(unit, claim)]
         taken = mine[: claim.whole] if lost or not claim.shown else mine[max(len(mine) - claim.whole, 0) :]
-        if claim.whole:
-            kept = {id(unit) for unit in taken}
-            found = [unit for unit in found if id(unit) not in kept]
-    for claim in unseen:
-        if claim.whole or not claim.memory_mib:
+        for position in reversed(taken):
+            del found[position]
+    for claim in staying:
+        if claim.whole or not claim.memory_mib or (claim.shown and not lost):
             continue
         emptiest = next((unit for unit in found if _fits(unit, claim) and unit.free_mib is not None), None)
         if emptiest is not None and emptiest.free_mib is not None:

@@ -46,6 +46,7 @@ class Pending:
     ranking: Ranking | None
     speeds: Speeds
     message: str = ""
+    written: PlacementDecided | None = None
 
 
 @dataclass(slots=True)
@@ -74,6 +75,8 @@ class Desk:
         self._open: OrderedDict[str, Attempt] = OrderedDict()
         self._pending: OrderedDict[str, Pending] = OrderedDict()
         self._decided: OrderedDict[tuple[str, str], Decided] = OrderedDict()
+        self._ranked: OrderedDict[tuple[str, str], int] = OrderedDict()  # candidates of those with a ranking
+        self._kept_candidates = 0
 
     def filter(self, pod: PodObject, asked: Asked, now: float) -> Verdicts:
         """Who passes. Decided at once when nobody or one does, because prioritize is not asked then."""
@@ -146,7 +149,7 @@ class Desk:
         if not self._pending:
             return None
         _, pending = self._pending.popitem(last=False)
-        return self._write(pending).payload
+        return self._write(pending)
 
     @property
     def waiting(self) -> int:
@@ -239,24 +242,33 @@ class Desk:
             self._pending.popitem(last=False)
             self.coalesced += 1
 
-    def _write(self, pending: Pending) -> Decided:
+    def _write(self, pending: Pending) -> PlacementDecided:
+        if pending.written is not None:
+            return pending.written
         attempt = pending.attempt
         ranking = pending.ranking
         shown = candidates_of(ranking, pending.speeds, self.weights, attempt.at, MAX_CANDIDATES) if ranking else ()
         outcome: Outcome = "ranked" if len(shown) > 1 or pending.message else "single" if shown else "rejected"
         payload = decision(attempt, outcome, shown, ranking if shown else None, pending.message)
+        pending.written = payload
         decided = Decided(attempt, payload, ranking, pending.speeds)
         key = (payload.namespace, payload.pod)
-        self._decided.pop(key, None)
+        self._forget(key)
         self._decided[key] = decided
+        if ranking is not None:
+            self._ranked[key] = len(ranking.names)
+            self._kept_candidates += len(ranking.names)
+        while self._kept_candidates > KEPT_CANDIDATES:
+            oldest, count = self._ranked.popitem(last=False)
+            self._kept_candidates -= count
+            self._decided[oldest].ranking = None
         if len(self._decided) > KEPT_DECISIONS:
-            self._decided.popitem(last=False)
-        kept = 0
-        for old in reversed(self._decided.values()):
-            kept += len(old.ranking.names) if old.ranking else 0
-            if kept > KEPT_CANDIDATES:
-                old.ranking = None
-        return decided
+            self._forget(next(iter(self._decided)))
+        return payload
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        self._decided.pop(key, None)
+        self._kept_candidates -= self._ranked.pop(key, 0)
 
     def _speeds_for(self, demand: Demand) -> Speeds:
         if self._speeds_version != self.view.results_version:

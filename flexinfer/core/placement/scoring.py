@@ -113,23 +113,20 @@ def terms(
     """The parts of ``total``, signed; added in this order they give exactly the sum. ``ages``: of telemetry and of
     the result, in seconds."""
     age, speed_age = ages
-    parts = (
-        ("tps", tps_share(speed, scale), weights.tps, 1.0, speed_age, tps_note(speed, scale)),
-        ("util", offer.util, weights.util, -1.0, age, offer.note),
-        ("cost", cost_share(offer.cost, scale), weights.cost, -1.0, None, cost_note(offer.cost, scale)),
-        ("kvCache", offer.kv, weights.kv_cache, -1.0, age, offer.note),
-        ("vramFree", offer.ratio, weights.vram_free, 1.0, age, offer.note),
+    note = offer.note
+    return (
+        _term("tps", tps_share(speed, scale), weights.tps, speed_age, tps_note(speed, scale)),
+        _term("util", offer.util, -weights.util, age, note),
+        _term("cost", cost_share(offer.cost, scale), -weights.cost, None, cost_note(offer.cost, scale)),
+        _term("kvCache", offer.kv, -weights.kv_cache, age, note),
+        _term("vramFree", offer.ratio, weights.vram_free, age, note),
     )
-    return tuple(
-        Term(
-            name=name,
-            value=value,
-            weight=weight,
-            contribution=sign * (weight * value) + 0.0,  # + 0.0 turns -0.0 into 0.0
-            age_seconds=old,
-            note=note,
-        )
-        for name, value, weight, sign, old, note in parts
+
+
+def _term(name: str, value: float, signed: float, age: float | None, note: str) -> Term:
+    # + 0.0 turns -0.0 into 0.0
+    return Term(
+        name=name, value=value, weight=abs(signed), contribution=signed * value + 0.0, age_seconds=age, note=note
     )
 
 

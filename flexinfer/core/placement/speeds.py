@@ -66,6 +66,7 @@ class Speeds:
         for result, at in sorted(results, key=lambda pair: (pair[1], pair[0].key), reverse=True):
             self._by_class.setdefault(result.device_class, []).append((result, at))
         self._known: dict[tuple[str, str], Speed | None] = {}
+        self._at = {result.key: at for found in self._by_class.values() for result, at in found}
 
     def of(self, device_class: str, driver_major: str) -> Speed | None:
         """Measured, else estimated, else None."""
@@ -76,7 +77,7 @@ class Speeds:
 
     def observed_at(self, key: str) -> float | None:
         """When the result of this key was observed."""
-        return next((at for found in self._by_class.values() for result, at in found if result.key == key), None)
+        return self._at.get(key)
 
     def _measured(self, device_class: str, driver_major: str) -> Speed | None:
         found = self._by_class.get(device_class)

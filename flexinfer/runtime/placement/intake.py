@@ -40,7 +40,8 @@ class FleetIntake:
         journal: Journal | None = None,
         changed: Callable[[float], None] | None = None,
     ) -> None:
-        """``changed`` is called with the time after each fact that was news."""
+        """``changed`` is called with the time after each event that was news. Pods are not told: a burst of them
+        touches one node several times between two requests."""
         self._view = view
         self._changed = changed
         self._now = now
@@ -60,7 +61,10 @@ class FleetIntake:
             _FACTS.labels("snapshot", "news").inc()
             log.info("view holds %d nodes and %d results", len(self._view.nodes), len(self._view.results))
         else:
-            self._count("event", now, news=fold(self._view, fact, now))
+            news = fold(self._view, fact, now)
+            self._count("event", news=news)
+            if news and self._changed is not None:
+                self._changed(now)
 
     def kube(self, fact: KubeFact) -> None:
         """A complete list or one change."""
@@ -72,7 +76,7 @@ class FleetIntake:
                     self._unreadable(bad)
                 _FACTS.labels("list", "news").inc()
             else:
-                self._count(fact.plural, now, news=fold(self._view, fact, now))
+                self._count(fact.plural, news=fold(self._view, fact, now))
         except UnreadableObject as err:
             self._unreadable(err)
 
@@ -112,10 +116,9 @@ class FleetIntake:
             self._journal.write(now, fact)
         return now
 
-    def _count(self, kind: str, now: float, *, news: bool) -> None:
+    @staticmethod
+    def _count(kind: str, *, news: bool) -> None:
         _COUNTERS[kind, news].inc()
-        if news and self._changed is not None:
-            self._changed(now)
 
     @staticmethod
     def _unreadable(err: UnreadableObject) -> None:
