@@ -1,6 +1,7 @@
 """``flexinfer-global-proxy``: one OpenAI-compatible URL over several clusters."""
 
 import logging
+import ssl
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.web.global_proxy.checks import Checks
@@ -38,7 +39,8 @@ class GlobalProxy:
                 connect_seconds=settings.connect_timeout,
                 first_byte_seconds=settings.first_byte_timeout,
                 idle_seconds=settings.idle_timeout,
-            )
+            ),
+            ssl.create_default_context(cafile=str(settings.clusters_ca)) if settings.clusters_ca else None,
         )
         key = settings.check_key_file.read_text().strip() if settings.check_key_file else ""
         self.checks = Checks(self.clusters, self.connections, self._clock, key)

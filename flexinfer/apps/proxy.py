@@ -71,7 +71,9 @@ class Proxy:
             keys=self._keys,
             expose=self._of_all_workers if settings.worker_folder else None,
         )
-        limits = ServerLimits(body_bytes=settings.max_body, head_seconds=settings.header_timeout)
+        limits = ServerLimits(
+            body_bytes=settings.max_body, head_seconds=settings.header_timeout, buffered_bytes=settings.max_buffered
+        )
         self.listener = Listener(self._service.handle, self._tasks, limits, self._service.refused)
 
     async def _of_all_workers(self, own: Callable[[], bytes]) -> bytes:

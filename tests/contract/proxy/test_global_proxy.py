@@ -1,12 +1,14 @@
 """One URL over several clusters."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import trustme
 
 from flexinfer.adapters.bus.memory import MemoryBus
 from flexinfer.apps.global_proxy import GlobalProxy
@@ -201,3 +203,21 @@ async def test_a_hanging_cluster_is_found_out_and_avoided(globe: Globe) -> None:
     hanging.close()
     for writer in held:
         writer.transport.abort()
+
+
+async def test_clusters_behind_tls_are_trusted_by_their_ca_only(globe: Globe, tmp_path: Path) -> None:
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
+    engine = await globe.rigs["east"].engine(ssl=context, models=("far",))
+    ask = post("/v1/chat/completions", chat("far"))
+
+    await globe.start(clusters=f"far={engine.url}", clusters_ca=tmp_path / "ca.pem")
+    trusted = await globe.ask(ask)
+    await globe.start(clusters=f"far={engine.url}")
+    distrusted = await globe.ask(ask)
+
+    assert (trusted.status, trusted.headers["x-flexinfer-cluster"]) == (200, "far")
+    assert distrusted.status == 503
+    assert "certificate" in globe.made[-1].clusters.members["far"].health.error

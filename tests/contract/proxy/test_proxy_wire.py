@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from flexinfer.adapters.web.proxy.limits import ServerLimits
+from flexinfer.adapters.web.proxy.limits import Budget, ServerLimits
 from flexinfer.adapters.web.proxy.request import Request
 from tests.contract.proxy import echo
 from tests.contract.proxy.echo import EchoEngine
@@ -259,11 +259,32 @@ async def test_a_head_answer_has_no_body(rig: Rig, engine: EchoEngine) -> None:
         assert length is None or answer.headers["content-length"] == length
 
 
-def test_requests_have_no_more_than_they_need() -> None:
-    request = Request(10, 0.0)
+async def test_all_bodies_together_have_a_limit_and_give_back_what_they_held(rig: Rig, engine: EchoEngine) -> None:
+    budget = rig.proxy.listener.budget
+    budget.limit = 3000
+    held = await rig.wire()
+    held.send(post("/v1/chat/completions", b"x" * 2000, "Content-Length: 5000", length=False))
+    await until(lambda: budget.held == 2000)
+    wire = await rig.wire()
+
+    wire.send(marked("big", b'{"model": "m", "pad": "' + b"x" * 1500 + b'"}'))
+    refused = await wire.answer()
+    await held.close()
+    await until(lambda: budget.held == 0)
+
+    assert (refused.status, refused.error()["code"]) == (503, "overloaded")
+    assert mark_of((await rig.ask(marked("after", b'{"model": "m", "pad": "' + b"x" * 1500 + b'"}'))).body) == "after"
+    await until(lambda: budget.held == 0)
+
+
+def test_a_body_over_its_limit_is_not_kept() -> None:
+    budget = Budget(100)
+    request = Request(10, 0.0, budget)
 
     request.feed(b"12345")
+    assert budget.held == 5
     request.feed(b"67890x")
 
     assert request.size == 11
     assert not request._parts
+    assert budget.held == 0

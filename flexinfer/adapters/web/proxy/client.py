@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import httptools
 
-from flexinfer.adapters.web.proxy.limits import ServerLimits
+from flexinfer.adapters.web.proxy.limits import Budget, ServerLimits
 from flexinfer.adapters.web.proxy.request import NOTED, Header, Request, note
 from flexinfer.core.routing.refusal import Refusal
 
@@ -45,6 +45,7 @@ class Owner(Protocol):
     """The listener of a connection."""
 
     limits: ServerLimits
+    budget: Budget
     loop: asyncio.AbstractEventLoop
     draining: bool
 
@@ -120,6 +121,9 @@ class Client(asyncio.Protocol):
         self._deaf = True
         if self._task:
             self._task.cancel()
+        for left in (*self._queue, self._reading):
+            if isinstance(left, Request):
+                left.release()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -154,7 +158,7 @@ class Client(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._priming:
             return
-        self._reading = Request(self._limits.body_bytes, self._loop.time())
+        self._reading = Request(self._limits.body_bytes, self._loop.time(), self._listener.budget)
         self._head_done = False
 
     def on_url(self, url: bytes) -> None:
@@ -306,6 +310,7 @@ class Client(asyncio.Protocol):
             finally:
                 self.flow = None
                 self.request = None
+                request.release()
             self._since = self._loop.time()
             if self.close_after or (self._listener.draining and not self._queue):
                 break

@@ -35,7 +35,7 @@ class Connections:
 
     def __init__(self, limits: UpstreamLimits, tls: ssl.SSLContext | None = None) -> None:
         self._limits = limits
-        self._tls = tls
+        self._tls = tls or ssl.create_default_context()
         self._loop = asyncio.get_running_loop()
         self._idle: dict[str, list[Connection]] = {}
         self._all: set[Connection] = set()
@@ -94,7 +94,7 @@ class Connections:
 
     async def _connect(self, address: Address) -> Connection:
         connection = Connection(self._limits, self._loop)
-        tls = (self._tls or ssl.create_default_context()) if address.tls else None
+        tls = self._tls if address.tls else None
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
                 await self._loop.create_connection(
@@ -104,7 +104,7 @@ class Connections:
         except TimeoutError as err:
             raise UpstreamFailed("connect", f"no connection within {self._limits.connect_seconds:g} s") from err
         except OSError as err:
-            raise UpstreamFailed("connect", f"cannot connect: {err.strerror or err}") from err
+            raise UpstreamFailed("connect", f"cannot connect: {err.strerror or err}") from err  # TLS errors too
         self._all.add(connection)
         return connection
 

@@ -10,12 +10,21 @@ class ServerLimits:
     head_bytes: int = 64 << 10
     head_seconds: float = 15.0
     body_bytes: int = 64 << 20
+    buffered_bytes: int = 1 << 30  # all bodies together
     body_seconds: float = 30.0  # before the least rate counts
     body_rate: float = 2048.0  # bytes/s on average, after that
     idle_seconds: float = 75.0  # between requests
     write_seconds: float = 300.0  # a client that reads nothing for so long is gone
     pipelined: int = 16  # requests read ahead on one connection
     connections: int = 20_000
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes of request bodies held at once; one per listener."""
+
+    limit: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)

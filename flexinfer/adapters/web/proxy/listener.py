@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from flexinfer.adapters.web.proxy.client import Client
-from flexinfer.adapters.web.proxy.limits import ServerLimits
+from flexinfer.adapters.web.proxy.limits import Budget, ServerLimits
 from flexinfer.adapters.web.proxy.request import Request
 from flexinfer.core.routing.refusal import Refusal
 
@@ -41,6 +41,7 @@ class Listener:
     ) -> None:
         self.handle = handle
         self.limits = limits
+        self.budget = Budget(limits.buffered_bytes)
         self.loop = asyncio.get_running_loop()
         self.draining = False
         self.refused = refused

@@ -1,6 +1,7 @@
 """From an engine's answer to the client's: heads rewritten, bodies as they came."""
 
 import re
+from collections import deque
 
 from flexinfer.adapters.web.proxy.client import Client, head_of
 from flexinfer.adapters.web.proxy.connections import Address
@@ -60,7 +61,8 @@ class Counting:
 
     def __init__(self, usage: Usage, *, stream: bool) -> None:
         self._usage = usage
-        self._tail = b""
+        # ``usage``, ``[DONE]`` and the last chunk may each come alone.
+        self._tail: deque[bytes] = deque(maxlen=4)
         self._out: Sink | None = None
         self.stream = stream
         self.counted = 0
@@ -73,7 +75,7 @@ class Counting:
     def note(self, data: bytes) -> None:
         """Count without passing on."""
         self.size += len(data)
-        self._tail = data if len(data) >= _TAIL else (self._tail + data)[-_TAIL:]
+        self._tail.append(data)
         if self.stream:
             events = data.count(b"data:")
             self.counted += events
@@ -87,7 +89,7 @@ class Counting:
 
     def finish(self) -> None:
         """The answer is complete."""
-        if found := _USAGE.findall(self._tail):
+        if found := _USAGE.findall(b"".join(self._tail)[-_TAIL:]):
             total = int(found[-1])
             self._usage.tokens += total - self.counted
             self.counted = total

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from flexinfer.adapters.web.proxy.limits import Budget
 from flexinfer.core.routing.refusal import Refusal
 
 Header = tuple[bytes, bytes]
@@ -29,11 +30,11 @@ class Request:
     """Head first; the body arrives meanwhile. Header names are lower case."""
 
     __slots__ = (
-        "_arrived", "_failure", "_hungry", "_limit", "_parts", "_size", "complete", "headers", "keep_alive", "method",
-        "noted", "old", "path", "query", "started", "wants_continue",
+        "_arrived", "_budget", "_failure", "_held", "_hungry", "_limit", "_parts", "_size", "complete", "headers",
+        "keep_alive", "method", "noted", "old", "path", "query", "started", "wants_continue",
     )  # fmt: skip
 
-    def __init__(self, limit: int, started: float) -> None:
+    def __init__(self, limit: int, started: float, budget: Budget) -> None:
         self.method = ""
         self.path = ""
         self.query = ""
@@ -45,6 +46,8 @@ class Request:
         self.complete = False
         self.started = started  # loop time of the first byte
         self._limit: Final = limit
+        self._budget: Final = budget
+        self._held = 0
         self._parts: list[bytes] = []
         self._size = 0
         self._arrived: asyncio.Future[None] | None = None
@@ -76,12 +79,25 @@ class Request:
 
     def feed(self, data: bytes) -> None:
         """The listener read a piece of the body; what is over the limit is thrown away."""
-        self._size += len(data)
-        if self._size <= self._limit:
-            self._parts.append(data)
-        else:
-            self._parts.clear()
-            self._wake()
+        size = len(data)
+        self._size += size
+        if self._failure:
+            return
+        if self._size > self._limit:
+            self.fail(Refusal(413, "request_too_large", f"the request body is larger than {self._limit} bytes"))
+            return
+        self._held += size
+        self._budget.held += size
+        if self._budget.held > self._budget.limit:
+            self.fail(Refusal(503, "overloaded", "too many large requests at once", retry_after=1))
+            return
+        self._parts.append(data)
+
+    def release(self) -> None:
+        """Nobody needs the body any more."""
+        self._parts.clear()
+        self._budget.held -= self._held
+        self._held = 0
 
     def finish(self) -> None:
         """The body is complete."""
@@ -90,6 +106,7 @@ class Request:
 
     def fail(self, why: Refusal) -> None:
         """The body will not be completed."""
+        self.release()
         self._failure = why
         self._wake()
 
@@ -98,10 +115,10 @@ class Request:
             self._arrived.set_result(None)
 
     async def body(self) -> bytes:
-        """The whole body. Raises Refusal 413, or what ``fail`` was given."""
-        if not (self.complete or self._failure) and self._size <= self._limit:
+        """The whole body. Raises Refusal 413, 503, or what ``fail`` was given."""
+        if not (self.complete or self._failure):
             if self._declared() > self._limit:
-                raise self._too_large()
+                raise Refusal(413, "request_too_large", f"the request body is larger than {self._limit} bytes")
             if self.wants_continue and self._hungry:
                 self._hungry()
             self._arrived = asyncio.get_running_loop().create_future()
@@ -109,15 +126,12 @@ class Request:
                 await self._arrived
             finally:
                 self._arrived = None
-        if self._size > self._limit:
-            raise self._too_large()
         if self._failure:
             raise self._failure
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        if len(self._parts) != 1:
+            self._parts = [b"".join(self._parts)]
+        return self._parts[0]
 
     def _declared(self) -> int:
         length = self.header(b"content-length")
         return int(length) if length.isdigit() else 0
-
-    def _too_large(self) -> Refusal:
-        return Refusal(413, "request_too_large", f"the request body is larger than {self._limit} bytes")
