@@ -14,6 +14,7 @@ import msgspec
 from flexinfer.adapters.web import extender_wire as wire
 from flexinfer.adapters.web.ops import Report, answer_ops
 from flexinfer.adapters.web.serve import Receive, Scope, Send, respond
+from flexinfer.core.placement.checks import REASONS
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.explanation import parse_weights, what_if
 from flexinfer.telemetry import metrics
@@ -33,6 +34,16 @@ _REJECTED = metrics.counter("flexinfer_scheduler_rejected_nodes_total", "Nodes f
 _LAST_CALL = metrics.gauge(
     "flexinfer_scheduler_last_request_timestamp_seconds", "When kube-scheduler last called; 0: never.", ("phase",)
 )
+
+# Looking a label set up costs more than counting; each request counts several.
+_SECONDS_OF = {phase: _SECONDS.labels(phase) for phase in ("filter", "prioritize", "preempt")}
+_LAST_CALL_OF = {phase: _LAST_CALL.labels(phase) for phase in _SECONDS_OF}
+_REQUESTS_OF = {
+    (phase, result): _REQUESTS.labels(phase, result)
+    for phase in _SECONDS_OF
+    for result in ("ok", "rejected", "bad", "cold", "large")
+}
+_REJECTED_OF = {reason.code: _REJECTED.labels(reason.code) for reason in REASONS}
 
 PHASES = {"/filter": "filter", "/prioritize": "prioritize", "/score": "prioritize", "/preempt": "preempt"}
 
@@ -85,9 +96,9 @@ class ExtenderApp:
             self._process.record(now, phase, body)
         began = time.perf_counter()
         answer, result = self.answer(phase, body, now)
-        _SECONDS.labels(phase).observe(time.perf_counter() - began)
-        _REQUESTS.labels(phase, result).inc()
-        _LAST_CALL.labels(phase).set(now)
+        _SECONDS_OF[phase].observe(time.perf_counter() - began)
+        _REQUESTS_OF[phase, result].inc()
+        _LAST_CALL_OF[phase].set(now)
         await respond(send, 200, answer)
         self._process.after()
 
@@ -118,7 +129,7 @@ class ExtenderApp:
         self._say_shape(query)
         found = self._desk.filter(query.pod, query.asked, now)
         for reason, count in found.reasons.items():
-            _REJECTED.labels(reason.code).inc(count)
+            _REJECTED_OF[reason.code].inc(count)
         answer = self._dialogue.filter_answer(query, found)
         return answer, "ok" if found.passed or not query.asked.names else "rejected"
 
