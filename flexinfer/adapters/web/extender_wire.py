@@ -26,7 +26,7 @@ from flexinfer.core.placement.boards import Verdicts
 from flexinfer.core.placement.roster import Asked
 from flexinfer.core.placement.scoreboards import Scores
 
-KEPT_LISTS = 8
+KEPT_LISTS = 4
 KEPT_ITEM = 1 << 20  # longer name lists are not kept
 
 _CANONICAL = {

@@ -71,8 +71,9 @@ class Asked:
         self.positions = roster.positions(self.names)
         if len(set(self.positions)) < len(self.positions):
             self.untouched = False
-            self.names = list(dict.fromkeys(self.names))
-            self.positions = roster.positions(self.names)
+            self.positions = list(dict.fromkeys(self.positions))
+        # The roster's own strings: those of the request can go, which keeps the memory of a request small and warm.
+        self.names = self.pick(roster.names)
 
     def pick(self, column: Sequence[T]) -> Sequence[T]:
         """The entries of these nodes, in the order asked."""
