@@ -39,6 +39,7 @@ USE: tuple[type[EventData], ...] = (ModelDemand, ModelLoad)
 OWN: tuple[type[EventData], ...] = (ModelPhase, ModelEndpoint)
 
 PROVISION_AGAIN = 2.0
+FLEET_SECONDS = 5.0  # how long a fresh process waits for the bus to tell of the fleet before it decides without
 
 
 class Manager:
@@ -55,6 +56,7 @@ class Manager:
         journal: Journal | None = None,
     ) -> None:
         self.view = LifecycleView(policy)
+        self._patient_until = clock.now() + FLEET_SECONDS
         self._interpreter = interpreter
         self._bus = bus
         self._figures = Figures()
@@ -74,6 +76,8 @@ class Manager:
         return keys
 
     def _plan(self, key: ModelKey, at: float) -> Decision:
+        if not self.view.fleet_seen and at < self._patient_until:
+            return Decision(wake_at=self._patient_until)
         self.view.bus_up = self._bus.connected
         if self._journal is not None:
             self._journal.write(at, Tick(key=key_text(key), bus_up=self.view.bus_up, boot=self.view.boot))

@@ -8,8 +8,9 @@ from flexinfer.core.lifecycle.benchmarks import Benchmarks
 from flexinfer.core.lifecycle.conditions import condition
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.fit import Outlook, explain
+from flexinfer.core.lifecycle.objects import condition as stored
 from flexinfer.core.lifecycle.objects import name_of, status
-from flexinfer.core.lifecycle.observe import Observation, Trouble, class_on
+from flexinfer.core.lifecycle.observe import Observation, Trouble, class_of
 from flexinfer.core.lifecycle.phases import Phase
 from flexinfer.core.lifecycle.pods import Placement
 from flexinfer.core.lifecycle.scale import Want
@@ -92,7 +93,7 @@ def conditions_of(p: Picture, verdict: Verdict) -> tuple[Condition, ...]:
         condition("ReplicaFailure", holds=True, reason=trouble.reason, message=trouble.message)
         if trouble and trouble.reason != "Unschedulable"
         else condition("ReplicaFailure", holds=False, reason="NoFailure"),
-        benchmark_condition(p.wanted, p.bench, p.look),
+        _told_before(p) or benchmark_condition(p.wanted, p.bench, p.look),
         _node_condition(p),
     )
 
@@ -107,6 +108,14 @@ def _progress_reason(p: Picture, verdict: Verdict) -> str:
     if verdict.phase == "Running":
         return "Updating" if _rolling(p) else "Complete"
     return verdict.reason
+
+
+def _told_before(p: Picture) -> Condition | None:
+    """While nobody tells of the fleet, what was found out about it stands."""
+    old = stored(p.state.object, "BenchmarkComplete")
+    if p.view.fleet_seen or p.look.nodes or not old or not p.wanted.measure.enabled:
+        return None
+    return Condition(type="BenchmarkComplete", status=old["status"], reason=old["reason"], message=old["message"])
 
 
 def benchmark_condition(wanted: Description, bench: Benchmarks, look: Outlook) -> Condition:
@@ -142,7 +151,7 @@ def _node_condition(p: Picture) -> Condition:
 
 def _placed(p: Picture, place: Placement, pod: Object) -> str:
     node = pod["spec"]["nodeName"]
-    cls = class_on(p.view, node, place)
+    cls = class_of(p.view, p.wanted, place, node)
     parts = [cls] if cls else []
     if cls in p.bench.results:
         parts.append(f"{p.bench.results[cls].tokens_per_second:.1f} tokens/s")

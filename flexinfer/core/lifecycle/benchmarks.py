@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from flexinfer.contracts.events import BenchCompleted, ModelEndpoint
 from flexinfer.contracts.kubernetes import JOBS, Object
+from flexinfer.contracts.labels import GPU_RESOURCES
 from flexinfer.core.effects import Create, Delete, Effect, Note, Publish
 from flexinfer.core.fleet.identity import result_key
 from flexinfer.core.lifecycle import claims
@@ -17,14 +18,14 @@ from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.fit import Option
 from flexinfer.core.lifecycle.fold_results import outdated_since
-from flexinfer.core.lifecycle.job import Run, bench_job
+from flexinfer.core.lifecycle.job import IMAGE, Run, bench_job
 from flexinfer.core.lifecycle.naming import job_name
 from flexinfer.core.lifecycle.objects import (
+    annotations,
     condition,
     controller,
     deleting,
     holds,
-    labels,
     meta,
     name_of,
     parse_time,
@@ -33,10 +34,11 @@ from flexinfer.core.lifecycle.objects import (
 )
 from flexinfer.core.lifecycle.pods import image_of
 from flexinfer.core.lifecycle.scale import in_use
-from flexinfer.core.lifecycle.view import BENCH_KEY, LifecycleView, ModelState
+from flexinfer.core.lifecycle.view import WORKLOAD, LifecycleView, ModelState
 
 RESULT_GRACE = 15.0  # a Job can be complete before its result has reached us
 IDLE_SECONDS = 10.0  # a replica nobody used for this long may be measured itself
+VENDORS = ("CPU", *GPU_RESOURCES)
 BUSY_SECONDS = 30.0  # how long a run of a model that is deployed already may wait for a device
 
 
@@ -87,11 +89,27 @@ def runs_of(view: LifecycleView, wanted: Description, options: tuple[Option, ...
     return tuple(found)
 
 
+def images_of(view: LifecycleView, wanted: Description) -> set[str]:
+    """Images this version of the model may run with, one for each vendor."""
+    return {image for vendor in VENDORS if (image := image_of(wanted, vendor, view.policy))}
+
+
+def known_results(view: LifecycleView, wanted: Description) -> dict[str, BenchCompleted]:
+    """Results of this very workload and image by device class, whether or not a node of the class is there now."""
+    images = images_of(view, wanted) | {""}
+    found: dict[str, BenchCompleted] = {}
+    for key in sorted(view.results_of.get(wanted.workload, ()), key=lambda k: view.measured_at.get(k, 0.0)):
+        result = view.fleet.results[key]
+        if result.image in images:
+            found[result.device_class] = result
+    return found
+
+
 def plan_benchmarks(
     view: LifecycleView, state: ModelState, wanted: Description, runs: tuple[Run, ...], now: float, *, deployed: bool
 ) -> Benchmarks:
     """The state of all measurements and the next step of each."""
-    out = Benchmarks()
+    out = Benchmarks(known_results(view, wanted))
     for run in runs:
         case = _Case(view, state, wanted, run, now, deployed)
         result = view.fleet.results.get(run.key)
@@ -102,7 +120,7 @@ def plan_benchmarks(
         elif wanted.measure.enabled:
             _next_step(case, out)
         out.effects += _alias(case)
-    out.effects += _leftovers(view, wanted, {run.key for run in runs if wanted.measure.enabled})
+    out.effects += _leftovers(view, wanted)
     return out
 
 
@@ -278,15 +296,22 @@ def _alias(case: _Case) -> list[Effect]:
     return [] if known == event else [Publish(event)]
 
 
-def _leftovers(view: LifecycleView, wanted: Description, keys: set[str]) -> list[Effect]:
-    """Jobs and claims of this model for measurements that nobody wants any more."""
+def _leftovers(view: LifecycleView, wanted: Description) -> list[Effect]:
+    """Jobs and claims of this model for a version of it that nobody wants any more.
+
+    A class whose nodes are away for a while is no reason: its run may be under way, and its nodes come back.
+    """
+    images = images_of(view, wanted) if wanted.measure.enabled else set()
     effects: list[Effect] = []
     for name in sorted(view.jobs_of.get(wanted.uid, ())):
         job = view.jobs.get(name)
-        if job and labels(job).get(BENCH_KEY, "") not in keys and not deleting(job):
+        mine = annotations(job or {})
+        if job and not deleting(job) and not (mine.get(WORKLOAD) == wanted.workload and mine.get(IMAGE) in images):
             effects.append(_drop(job))
     for key in sorted(view.held.get(wanted.uid, ())):
         claim = view.claims.get(key)
-        if claim and key not in keys and not deleting(claim):
+        data = (claim or {}).get("data") or {}
+        current = data.get("workload") == wanted.workload and data.get("image") in images
+        if claim and not deleting(claim) and not current:
             effects.append(claims.give_back(claim, view.policy))
     return effects

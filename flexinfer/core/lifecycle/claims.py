@@ -113,6 +113,7 @@ def _holder(wanted: Description, run: Run) -> dict[str, str]:
         "holder": "/".join(wanted.key),
         "holderUid": wanted.uid,
         "job": f"{wanted.key.namespace}/{job_name(run.key)}",
+        "image": run.image,
     }
 
 

@@ -16,6 +16,7 @@ from flexinfer.core.lifecycle.view import BENCH_KEY, WORKLOAD
 BACKOFF_LIMIT = 1  # attempts of one Job after the first; more rounds follow later, see benchmarks
 TTL_SECONDS = 3600
 IN_PLACE = "flexinfer.ai/measures-pod"
+IMAGE = "flexinfer.ai/measured-image"
 
 READY_SHARE, MEASURE_SHARE = 0.5, 0.4
 
@@ -42,7 +43,11 @@ def bench_job(wanted: Description, run: Run, policy: Policy) -> Object:
             "name": job_name(run.key),
             "namespace": wanted.key.namespace,
             "labels": labels,
-            "annotations": {WORKLOAD: wanted.workload} | ({IN_PLACE: run.in_place} if run.in_place else {}),
+            "annotations": {
+                WORKLOAD: wanted.workload,
+                IMAGE: run.image,
+                **({IN_PLACE: run.in_place} if run.in_place else {}),
+            },
             "ownerReferences": [owner_reference(wanted)],
         },
         "spec": {

@@ -6,7 +6,6 @@ from typing import Any
 
 from flexinfer.contracts.events import Endpoint
 from flexinfer.contracts.kubernetes import Object
-from flexinfer.core.fleet.identity import driver_major
 from flexinfer.core.hardware.device_class import cpu_class, device_class
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import CPU
@@ -60,7 +59,7 @@ def _endpoint(
     view: LifecycleView, wanted: Description, place: Placement, pod: Object, speeds: dict[str, float]
 ) -> Endpoint:
     node = str((pod.get("spec") or {}).get("nodeName") or "")
-    cls = class_on(view, node, place)
+    cls = class_of(view, wanted, place, node)
     return Endpoint(
         url=f"http://{status(pod)['podIP']}:{port_of(wanted)}",
         pod=name_of(pod)[1],
@@ -69,6 +68,15 @@ def _endpoint(
         device_class=cls or None,
         tokens_per_second=speeds.get(cls),
     )
+
+
+def class_of(view: LifecycleView, wanted: Description, place: Placement, node: str) -> str:
+    """Device class of a replica on a node; while the bus does not tell of the node, what the status said before."""
+    state = view.models.get(wanted.key)
+    if view.hardware(node) is not None or state is None:
+        return class_on(view, node, place)
+    told = (e for e in status(state.object).get("endpoints") or [] if e.get("node") == node)
+    return next((str(entry.get("deviceClass") or "") for entry in told), "")
 
 
 def class_on(view: LifecycleView, node: str, place: Placement) -> str:
@@ -84,12 +92,6 @@ def class_on(view: LifecycleView, node: str, place: Placement) -> str:
             name = device_class(device, place.count)
             found[name] = found.get(name, 0) + 1
     return max(sorted(found), key=lambda name: found[name], default="")
-
-
-def driver_on(view: LifecycleView, node: str) -> str:
-    """Driver major of a node's first device."""
-    hardware = view.hardware(node)
-    return driver_major(hardware.devices[0]) if hardware and hardware.devices else ""
 
 
 def find_trouble(pods: Iterable[Object], deployment: Object | None) -> Trouble | None:

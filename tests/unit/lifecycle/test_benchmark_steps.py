@@ -438,3 +438,42 @@ def test_affinity_names_the_hostname_label_where_it_differs_from_the_node(sim: A
     sim.settle()
 
     assert "'values': ['ip-10-0-0-1']" in str(sim.objects[("jobs", "default", jobs(sim)[0])]["spec"])
+
+
+def test_a_manager_that_starts_while_the_bus_is_away_keeps_what_was_found_out(one_node: Any) -> None:
+    sim = one_node
+    sim.apply(idleTimeoutSeconds=0)
+    sim.run()
+    before = sim.status()
+    sim.bus_up = False
+    sim.log.clear()
+    sim.restart()
+    sim.settle()
+
+    assert sim.writes() == []
+    assert sim.status() == before
+
+
+def test_results_stay_in_the_status_while_their_node_is_away(one_node: Any) -> None:
+    sim = one_node
+    sim.apply(idleTimeoutSeconds=0)
+    sim.run()
+    sim.delete(("nodes", "", "n1"))
+    sim.settle()
+
+    assert sim.status()["benchmarks"][0]["tokensPerSecond"] == 50.0
+
+
+def test_a_node_that_is_away_for_a_moment_does_not_cost_its_measurement(one_node: Any) -> None:
+    sim = one_node
+    sim.apply()
+    sim.settle()
+    before = jobs(sim)
+    sim.tell(NodeStatus(node="n1", state="offline"))
+    sim.settle()
+    assert jobs(sim) == before
+
+    sim.tell(NodeStatus(node="n1", state="online"))
+    sim.run()
+    assert sim.status()["benchmarks"][0]["tokensPerSecond"] == 50.0
+    assert claims(sim) == []
