@@ -18,7 +18,7 @@ from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.fit import Option
 from flexinfer.core.lifecycle.fold_results import outdated_since
-from flexinfer.core.lifecycle.job import IMAGE, Run, bench_job
+from flexinfer.core.lifecycle.job import Run, bench_job, measured_image
 from flexinfer.core.lifecycle.naming import job_name
 from flexinfer.core.lifecycle.objects import (
     annotations,
@@ -305,13 +305,14 @@ def _leftovers(view: LifecycleView, wanted: Description) -> list[Effect]:
     effects: list[Effect] = []
     for name in sorted(view.jobs_of.get(wanted.uid, ())):
         job = view.jobs.get(name)
-        mine = annotations(job or {})
-        if job and not deleting(job) and not (mine.get(WORKLOAD) == wanted.workload and mine.get(IMAGE) in images):
+        if job is None or deleting(job):
+            continue
+        if annotations(job).get(WORKLOAD) != wanted.workload or measured_image(job) not in images:
             effects.append(_drop(job))
     for key in sorted(view.held.get(wanted.uid, ())):
         claim = view.claims.get(key)
         data = (claim or {}).get("data") or {}
-        current = data.get("workload") == wanted.workload and data.get("image") in images
+        current = images and data.get("workload") == wanted.workload and data.get("image") in {None, *images}
         if claim and not deleting(claim) and not current:
             effects.append(claims.give_back(claim, view.policy))
     return effects

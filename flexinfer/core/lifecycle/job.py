@@ -16,7 +16,7 @@ from flexinfer.core.lifecycle.view import BENCH_KEY, WORKLOAD
 BACKOFF_LIMIT = 1  # attempts of one Job after the first; more rounds follow later, see benchmarks
 TTL_SECONDS = 3600
 IN_PLACE = "flexinfer.ai/measures-pod"
-IMAGE = "flexinfer.ai/measured-image"
+IMAGE_VARIABLE = "FLEXINFER_IMAGE"
 
 READY_SHARE, MEASURE_SHARE = 0.5, 0.4
 
@@ -43,11 +43,7 @@ def bench_job(wanted: Description, run: Run, policy: Policy) -> Object:
             "name": job_name(run.key),
             "namespace": wanted.key.namespace,
             "labels": labels,
-            "annotations": {
-                WORKLOAD: wanted.workload,
-                IMAGE: run.image,
-                **({IN_PLACE: run.in_place} if run.in_place else {}),
-            },
+            "annotations": {WORKLOAD: wanted.workload} | ({IN_PLACE: run.in_place} if run.in_place else {}),
             "ownerReferences": [owner_reference(wanted)],
         },
         "spec": {
@@ -123,6 +119,13 @@ def _bench(wanted: Description, run: Run, policy: Policy) -> Object:
     }
 
 
+def measured_image(job: Object) -> str:
+    """The engine image a Job measures, as its bench process is told."""
+    spec = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    told = (entry for container in spec.get("containers") or [] for entry in container.get("env") or [])
+    return next((str(entry.get("value") or "") for entry in told if entry.get("name") == IMAGE_VARIABLE), "")
+
+
 def bench_environment(wanted: Description, run: Run, policy: Policy) -> Mapping[str, str]:
     """Settings of the bench process, by environment variable."""
     settings = wanted.measure.settings
@@ -131,7 +134,7 @@ def bench_environment(wanted: Description, run: Run, policy: Policy) -> Mapping[
         "FLEXINFER_MODEL": job_name(run.key),
         "FLEXINFER_KEY": run.key,
         "FLEXINFER_WORKLOAD": wanted.workload,
-        "FLEXINFER_IMAGE": run.image,
+        IMAGE_VARIABLE: run.image,
         "FLEXINFER_DRIVER_MAJOR": run.option.driver_major,
         "FLEXINFER_MODEL_NAMESPACE": wanted.key.namespace,
         "FLEXINFER_MODEL_NAME": wanted.key.name,
