@@ -223,7 +223,7 @@ class Tally:
         self.errors = 0
         self.tokens = 0
         self.left = load.requests or None
-        self.until = time.perf_counter() + load.seconds
+        self.until = float("inf") if load.hold else time.perf_counter() + load.seconds
         self.done = asyncio.Event()
         self.gaps: deque[float] = deque(maxlen=200_000)
         self._last: dict[Client, float] = {}

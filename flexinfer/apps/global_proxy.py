@@ -43,7 +43,7 @@ class GlobalProxy:
             ssl.create_default_context(cafile=str(settings.clusters_ca)) if settings.clusters_ca else None,
         )
         key = settings.check_key_file.read_text().strip() if settings.check_key_file else ""
-        self.checks = Checks(self.clusters, self.connections, self._clock, key)
+        self.checks = Checks(self.clusters, self.connections, self._clock, period=settings.health_interval, key=key)
         self.readiness = Readiness()
         self.readiness.require("clusters", self._some_cluster)
         service = GlobalService(self.clusters, self.connections, self.checks, self._clock, self.readiness.report)
@@ -61,7 +61,7 @@ class GlobalProxy:
         sock = listen(self._settings.host, self._settings.port)
         self.port = int(sock.getsockname()[1])
         await self.listener.start(sock)
-        self._tasks.forever("cluster checks", lambda: self.checks.run(self._settings.health_interval))
+        self._tasks.forever("cluster checks", self.checks.run)
         self._tasks.once("cluster time limits", self.connections.sweep())
         if self._bus is not None:
             self._tasks.once("follow headroom", self._follow(self._bus))

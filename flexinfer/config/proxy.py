@@ -67,11 +67,13 @@ class GlobalProxySettings(BusSettings):
     )
     weights: str = setting("", "name=weight pairs, comma separated", env="GLOBAL_PROXY_WEIGHTS")
     failover_order: str = setting("", "names, comma separated", env="GLOBAL_PROXY_FAILOVER_ORDER")
-    health_interval: Duration = setting(5.0, "period of active health checks")
+    health_interval: Duration = setting(
+        1.5, "period of active health checks; three bad ones in a row and a cluster is down"
+    )
     clusters_ca: Path | None = setting(None, "PEM file of the CA of https clusters; none: those of the system")
     check_key_file: Path | None = setting(None, "file with the API key that health checks show to the clusters")
     max_body: int = setting(64 << 20, "largest request body in bytes", ge=1024)
-    connect_timeout: Duration = setting(5.0, "time to connect to a cluster")
+    connect_timeout: Duration = setting(2.0, "time to connect to a cluster")
     first_byte_timeout: Duration = setting(600.0, "time to a cluster's first byte")
     idle_timeout: Duration = setting(300.0, "longest silence inside an answer")
     drain_timeout: Duration = setting(30.0, "time for requests in flight after SIGTERM")

@@ -221,3 +221,44 @@ async def test_clusters_behind_tls_are_trusted_by_their_ca_only(globe: Globe, tm
     assert (trusted.status, trusted.headers["x-flexinfer-cluster"]) == (200, "far")
     assert distrusted.status == 503
     assert "certificate" in globe.made[-1].clusters.members["far"].health.error
+
+
+async def test_a_model_that_fails_in_a_cluster_does_not_take_the_cluster_down(globe: Globe) -> None:
+    proxy = await globe.start()
+    await globe.rigs["east"].route(wakeable=True, failure="no node")
+
+    for _ in range(8):
+        assert (await globe.ask()).status == 200
+
+    assert proxy.clusters.members["east"].health.up
+    assert proxy.clusters.members["east"].health.failures == 0
+
+
+async def test_a_balancer_that_answers_for_a_dead_cluster_does_take_it_down(globe: Globe) -> None:
+    engine = await globe.rigs["east"].engine()
+    engine.fault = Fault(status=503)
+    proxy = await globe.start(clusters=f"plain={engine.url},west={globe.rigs['west'].proxy.url()}")
+    engine.models = ("m",)
+    await proxy.checks.all()
+
+    for _ in range(8):
+        assert (await globe.ask()).headers["x-flexinfer-cluster"] == "west"
+
+    assert not proxy.clusters.members["plain"].health.up
+
+
+async def test_a_request_at_a_cluster_that_hangs_goes_elsewhere_once_it_is_down(globe: Globe) -> None:
+    east = globe.rigs["east"]
+    east.engines[0].fault = Fault(first_byte_delay=60)
+    proxy = await globe.start(strategy="failover", failover_order="east,west")
+    asking = proxy._tasks.once("ask", globe.ask())
+    await until(lambda: east.engines[0].totals.requests == 1)
+    cluster = proxy.clusters.members["east"]
+    cluster.urls = ("http://127.0.0.1:9",)  # its checks fail from now on; the request is still where it was
+
+    for _ in range(3):
+        await proxy.checks.one(cluster)
+    proxy.connections.give_up_waiting(east.proxy.url(), "the cluster is down")
+
+    answer = await asking
+    assert (answer.status, answer.headers["x-flexinfer-cluster"]) == (200, "west")

@@ -1,6 +1,7 @@
 """Two clusters on one machine, joined to a hub by NATS leaf nodes, behind one global proxy."""
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -160,3 +161,26 @@ async def test_flags_need_no_bus(federation: Federation) -> None:
     await federation.proxies["west"].kill()
     assert set(await federation.spread(4)) == {"east"}
     assert await globe.terminate() == 0
+
+
+async def test_requests_at_a_frozen_cluster_are_answered_by_the_other_within_seconds(federation: Federation) -> None:
+    flags = ",".join(f"{name}=http://127.0.0.1:{proxy.port}" for name, proxy in federation.proxies.items())
+    globe = await federation.front("--clusters", flags, "--strategy", "failover", "--failover-order", "east,west")
+    await federation.knows("east", "west")
+    east = federation.proxies["east"].process
+    east.send_signal(signal.SIGSTOP)
+    began = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(15):
+            wires = [await Wire.to(globe.port) for _ in range(4)]
+            for wire in wires:
+                wire.send(ASK)
+            answers = [await wire._answer(head_only=False) for wire in wires]
+        spent = asyncio.get_running_loop().time() - began
+    finally:
+        east.send_signal(signal.SIGCONT)
+
+    assert {(answer.status, answer.headers["x-flexinfer-cluster"]) for answer in answers} == {(200, "west")}
+    assert spent < 8
+    for wire in wires:
+        await wire.close()

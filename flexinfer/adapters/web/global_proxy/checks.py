@@ -14,7 +14,8 @@ from flexinfer.ports import Clock
 
 log = logging.getLogger(__name__)
 
-_CHECK_SECONDS = 3.0
+_LEAST_PATIENCE = 0.5
+_MOST_PATIENCE = 3.0
 _MOST_BYTES = 8 << 20
 _SOON_SECONDS = 1.0
 
@@ -42,7 +43,12 @@ class _Buffer:
 class Checks:
     """Keeps the model lists and the health of all clusters fresh."""
 
-    def __init__(self, clusters: Clusters, connections: Connections, clock: Clock, key: str = "") -> None:
+    def __init__(
+        self, clusters: Clusters, connections: Connections, clock: Clock, *, period: float, key: str = ""
+    ) -> None:
+        """``period`` is in seconds; ``key`` is the API key checks show."""
+        self._period = period
+        self._patience = max(_LEAST_PATIENCE, min(period, _MOST_PATIENCE))
         self._clusters = clusters
         self._connections = connections
         self._clock = clock
@@ -51,11 +57,12 @@ class Checks:
         self._running: asyncio.Future[None] | None = None
         self.rounds = 0
 
-    async def run(self, period: float) -> None:
-        """A round now and every ``period`` seconds, for ever."""
+    async def run(self) -> None:
+        """A round now and every period, for ever."""
         while True:
+            began = self._clock.monotonic()
             await self.all()
-            await asyncio.sleep(period)
+            await asyncio.sleep(max(0.0, began + self._period - self._clock.monotonic()))
 
     async def all(self) -> None:
         """One round; those who ask while one runs wait for its end."""
@@ -83,21 +90,26 @@ class Checks:
     async def one(self, cluster: Cluster) -> None:
         """Check one cluster."""
         try:
-            async with asyncio.timeout(_CHECK_SECONDS):
+            async with asyncio.timeout(self._patience):
                 federation.take_listing(cluster, await self._ask(cluster.url()))
         except (UpstreamFailed, TimeoutError, msgspec.DecodeError, UnicodeDecodeError) as err:
             why = "no answer in time" if isinstance(err, TimeoutError) else str(err)
             figures.CHECKS.labels(cluster.name, "bad").inc()
-            self.bad(cluster, why)
+            if self.bad(cluster, why):
+                # It hangs or is gone: what waits there for a first byte is better asked elsewhere.
+                for url in cluster.urls:
+                    self._connections.give_up_waiting(url, f"cluster {cluster.name} is down: {why}")
         else:
             figures.CHECKS.labels(cluster.name, "good").inc()
             if cluster.health.good(self._clock.now(), checked=True):
                 log.info("cluster %s is up again", cluster.name)
 
-    def bad(self, cluster: Cluster, why: str) -> None:
-        """A check or request failed."""
-        if cluster.health.bad(self._clock.now(), why):
+    def bad(self, cluster: Cluster, why: str) -> bool:
+        """A check or request failed; tells whether the cluster went down with it."""
+        went = cluster.health.bad(self._clock.now(), why)
+        if went:
             log.warning("cluster %s is down: %s", cluster.name, why)
+        return went
 
     async def _ask(self, url: str) -> list[dict[str, object]]:
         connection, head = await self._connections.ask(url, self._head, b"", plain=True)

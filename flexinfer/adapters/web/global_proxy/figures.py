@@ -17,7 +17,7 @@ FIRST_BYTE = metrics.histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )  # fmt: skip
 
-WHYS = ("connect", "send", "head", "body", "timeout", "idle", "status")
+WHYS = ("connect", "send", "head", "body", "timeout", "idle", "given-up", "status")
 
 
 def forget(cluster: str) -> None:

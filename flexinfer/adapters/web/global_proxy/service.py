@@ -84,7 +84,7 @@ class GlobalService:
                 )
                 if head.status in _TRY_ANOTHER and self._clusters.has_other(model, tried):
                     self._connections.drop(connection)
-                    self._failed(cluster, "status", f"answered {head.status}", sick=head.status in _SICK)
+                    self._failed(cluster, "status", f"answered {head.status}", sick=_is_sick(head))
                     continue
                 await self._relay(job, decision, url, connection, head)
                 return
@@ -108,7 +108,7 @@ class GlobalService:
         took = max(0.0, now - job.received)
         figures.FIRST_BYTE.labels(cluster.name).observe(took)
         cluster.timed(took, now)
-        if head.status not in _SICK:
+        if not _is_sick(head):
             cluster.health.good(now, checked=False)
         extra = [
             (b"x-request-id", job.id),
@@ -150,6 +150,11 @@ class GlobalService:
             figures.UP.labels(cluster.name).set(cluster.health.up)
             figures.OUTSTANDING.labels(cluster.name).set(cluster.outstanding)
         return metrics.expose()
+
+
+def _is_sick(head: Head) -> bool:
+    """Whether an answer speaks against the cluster. What its own proxy says (it marks all it says) is about a model."""
+    return head.status in _SICK and not any(name == b"x-request-id" for name, _ in head.headers)
 
 
 def _nobody(model: str, failure: UpstreamFailed | None) -> Refusal:

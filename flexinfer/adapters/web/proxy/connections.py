@@ -76,7 +76,7 @@ class Connections:
             try:
                 return connection, await connection.ask(head, body, bodiless=bodiless, plain=plain)
             except UpstreamFailed as err:
-                stale = connection.used and not connection.answered and err.stage != "timeout"
+                stale = connection.used and not connection.answered and err.stage in {"send", "head"}
                 connection.abort()
                 if not stale:
                     raise
@@ -93,7 +93,7 @@ class Connections:
         return None
 
     async def _connect(self, address: Address) -> Connection:
-        connection = Connection(self._limits, self._loop)
+        connection = Connection(self._limits, self._loop, address.url)
         tls = self._tls if address.tls else None
         try:
             async with asyncio.timeout(self._limits.connect_seconds):
@@ -130,6 +130,12 @@ class Connections:
             self.drop(connection)
         else:
             idle.append(connection)
+
+    def give_up_waiting(self, url: str, why: str) -> None:
+        """Fail the requests to this address that have no answer yet; answers in flight go on."""
+        for connection in tuple(self._all):
+            if connection.url == url:
+                connection.give_up_waiting(why)
 
     def forget(self, url: str) -> None:
         """The engine is gone: close idle connections; answers in flight go on."""

@@ -56,5 +56,5 @@ class ModelFigures:
             metrics.forget(REQUESTS, self.model, str(code))
         for metric in (DURATION, FIRST_BYTE, TOKENS, BROKEN, CANCELLED, EJECTIONS, OUTSTANDING, WAITING):
             metrics.forget(metric, self.model)
-        for why in ("connect", "send", "head", "body", "timeout", "idle", "status"):
+        for why in ("connect", "send", "head", "body", "timeout", "idle", "given-up", "status"):
             metrics.forget(RETRIES, self.model, why)

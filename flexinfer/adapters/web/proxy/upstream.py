@@ -13,13 +13,14 @@ from flexinfer.adapters.web.proxy.limits import UpstreamLimits
 from flexinfer.adapters.web.proxy.request import Header, note
 
 NOTED = frozenset({b"connection", b"content-length", b"content-type", b"transfer-encoding"})
+Stage = Literal["connect", "send", "head", "body", "timeout", "idle", "given-up"]
 Framing = Literal["none", "length", "chunked", "until-close"]
 
 
 class UpstreamFailed(Exception):
     """The engine gave no usable answer. ``stage`` says how far it came; ``text`` is for people."""
 
-    def __init__(self, stage: Literal["connect", "send", "head", "body", "timeout", "idle"], text: str) -> None:
+    def __init__(self, stage: Stage, text: str) -> None:
         super().__init__(text)
         self.stage = stage
 
@@ -53,7 +54,8 @@ class Head:
 class Connection(asyncio.Protocol):
     """A kept-alive connection. ``ask``, then ``relay``, then it is ``reusable`` or closed."""
 
-    def __init__(self, limits: UpstreamLimits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, limits: UpstreamLimits, loop: asyncio.AbstractEventLoop, url: str = "") -> None:
+        self.url = url
         self._limits = limits
         self._loop = loop
         self.transport: asyncio.Transport
@@ -172,6 +174,11 @@ class Connection(asyncio.Protocol):
         self.busy = False
         if not self.closed:
             self.transport.abort()
+
+    def give_up_waiting(self, why: str) -> None:
+        """Fail a request that has no answer yet."""
+        if self.busy and self._head is None:
+            self._fail(UpstreamFailed("given-up", why))
 
     def check(self, now: float) -> None:
         """Called about once a second: fail what takes too long."""
