@@ -77,7 +77,17 @@ def plan_status(view: LifecycleView, key: ModelKey, state: ModelState, report: R
     if changed or (told != verdict.reason and verdict.phase in {"Pending", "Failed"}):
         text = f"{previous} → {verdict.phase}: {verdict.message}" if previous and changed else verdict.message
         effects.append(Note(state.object, "Warning" if verdict.phase == "Failed" else "Normal", verdict.reason, text))
-    return effects
+    return effects + _placed(state, conditions)
+
+
+def _placed(state: ModelState, conditions: tuple[Condition, ...]) -> list[Effect]:
+    """The placement, said once when it is known."""
+    before = (condition_of(state.object, "NodeSelected") or {}).get("status")
+    return [
+        Note(state.object, "Normal", "NodeSelected", one.message)
+        for one in conditions
+        if one.type == "NodeSelected" and one.status == "True" and before != "True"
+    ]
 
 
 def _previous(view: LifecycleView, key: ModelKey) -> Any:
