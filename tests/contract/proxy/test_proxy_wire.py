@@ -190,16 +190,19 @@ async def test_fifty_megabytes_go_through_and_their_memory_comes_back(rig: Rig, 
     assert mark_of((await wire.answer()).body) == "after"
 
 
-async def test_a_large_answer_to_a_slow_reader_is_held_back_at_the_engine(rig: Rig, engine: EchoEngine) -> None:
+@pytest.mark.parametrize("piece", [1 << 16, 1 << 20])
+async def test_a_large_answer_to_a_slow_reader_is_held_back_at_the_engine(
+    rig: Rig, engine: EchoEngine, piece: int
+) -> None:
     size = 64 << 20
     sent = 0
 
     async def endless(_engine: EchoEngine, _request: object, writer: asyncio.StreamWriter) -> bool:
         nonlocal sent
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
-        for _ in range(size >> 16):
-            writer.write(b"x" * (1 << 16))
-            sent += 1 << 16
+        for _ in range(size // piece):
+            writer.write(b"x" * piece)
+            sent += piece
             await writer.drain()
         return True
 
@@ -217,6 +220,27 @@ async def test_a_large_answer_to_a_slow_reader_is_held_back_at_the_engine(rig: R
 
     assert held < 24 << 20
     assert len(answer.body) == size
+
+
+async def test_an_engine_connection_that_was_held_back_to_the_end_serves_the_next_request(
+    rig: Rig, engine: EchoEngine
+) -> None:
+    async def large(_engine: EchoEngine, _request: object, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (8 << 20) + b"x" * (8 << 20))
+        return True
+
+    engine.behave = large  # type: ignore[assignment]
+    wire = await rig.wire()
+    for _ in range(3):
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        wire.send(ASK)
+        for _ in range(30):
+            await asyncio.sleep(0.01)
+        wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        answer = await asyncio.wait_for(wire._answer(head_only=False), 20)
+        assert len(answer.body) == 8 << 20
+
+    assert engine.accepted == 1
 
 
 async def test_a_head_and_a_body_that_trickle_are_cut(rig: Rig, engine: EchoEngine) -> None:

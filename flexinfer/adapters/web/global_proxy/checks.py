@@ -117,6 +117,7 @@ class Checks:
             if head.status != 200:
                 raise UpstreamFailed("head", f"/v1/models answered {head.status}")
             buffer = _Buffer(connection.take())
+            connection.resume()
             await connection.relay(buffer)
             return _rows.decode(bytes(buffer.data)).data
         finally:

@@ -247,6 +247,14 @@ class Client(asyncio.Protocol):
             return [(b"connection", b"close")]
         return [(b"connection", b"keep-alive")] if request and request.old else []
 
+    def follow(self, flow: Flow) -> None:
+        """From now on the source reads as fast as the client does, which may be not at all already."""
+        self.flow = flow
+        if self._blocked_since is None:
+            flow.resume()
+        else:
+            flow.pause()
+
     def abort(self) -> None:
         """Cut the connection so that the client cannot take what it got for a whole answer."""
         self.close_after = True

@@ -144,7 +144,7 @@ async def relay(
     else:
         client.transport.write(head_of(head.status, fields, head.reason) + first)
     if not connection.complete:
-        client.flow = connection
+        client.follow(connection)
         await connection.relay(counting)
         client.flow = None
     if chunking:

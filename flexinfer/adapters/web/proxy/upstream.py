@@ -110,7 +110,10 @@ class Connection(asyncio.Protocol):
         return await self._waiting
 
     async def relay(self, sink: Sink) -> None:
-        """Write the rest of the answer to ``sink`` as it comes, until its end. Raises UpstreamFailed."""
+        """Write the rest of the answer to ``sink`` as it comes, until its end. Raises UpstreamFailed.
+
+        Reading may be paused since the head came; whoever drains the sink resumes it.
+        """
         if self._pieces:
             sink.write(b"".join(self._pieces))
             self._pieces.clear()
@@ -120,8 +123,6 @@ class Connection(asyncio.Protocol):
             raise self._failure
         self._sink = sink
         self._done = self._loop.create_future()
-        if self._held:
-            self.resume()
         await self._done
 
     def take(self) -> bytes:
@@ -164,6 +165,7 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> None:
         """The answer was relayed; wait for the next request."""
+        self.resume()  # the client may have been slow to its end
         self.used = True
         self.busy = False
         self.idle_since = self._loop.time()
