@@ -35,13 +35,13 @@ def choose(pool: Pool, now: float, tried: Container[Key] = (), affinity: str = "
         if kept is not None:
             return Choice(kept, _reason(pool, kept, rule, found))
         rule = f"{rule}:no-key,measured"
-        best = min(found, key=Replica.cost)
+        best = pool.quickest(found)
     elif rule == "round-robin":
         best = found[0]
     elif rule == "least-outstanding":
         best = min(found, key=_outstanding)
     else:
-        best = min(found, key=Replica.cost) if len(found) > 1 else found[0]
+        best = pool.quickest(found)
     return Choice(best, _reason(pool, best, rule, found))
 
 

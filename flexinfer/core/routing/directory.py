@@ -60,7 +60,9 @@ class Directory:
         return changed
 
     def expire(self, now: float) -> tuple[str, ...]:
-        """Drop routes nobody confirmed after a snapshot; the keys that changed."""
+        """Time passes: drop unconfirmed routes and proxies that fell silent; the keys of routes that changed."""
+        for key in self.others:
+            self._share(key, now)
         gone = self.table.expire(now)
         for key in gone:
             self._update(key)
@@ -92,7 +94,21 @@ class Directory:
 
     def _take_load(self, load: ModelLoad, event: Event, now: float) -> None:
         if load.proxy != self.name and self._order.accept(order_key(load), event):
-            self.others.setdefault(f"{load.namespace}/{load.model}", {})[load.proxy] = (load, now)
+            key = f"{load.namespace}/{load.model}"
+            self.others.setdefault(key, {})[load.proxy] = (load, now)
+            self._share(key, now)
+
+    def _share(self, key: str, now: float) -> None:
+        """Let the pool know how busy its replicas are for others."""
+        if pool := self.pools.get(key):
+            pool.others = float(sum(load.outstanding for load, _ in self._fresh(key, now)))
+
+    def _fresh(self, key: str, now: float) -> list[tuple[ModelLoad, float]]:
+        """What other proxies said lately; one that fell silent no longer counts."""
+        heard = self.others.get(key, {})
+        for proxy in [p for p, (_, at) in heard.items() if now - at > DEMAND_TTL_SECONDS]:
+            del heard[proxy]
+        return list(heard.values())
 
     def used(self, key: str) -> Usage:
         """The record of use of a route, made if new."""
@@ -102,11 +118,8 @@ class Directory:
         return found
 
     def elsewhere(self, key: str, now: float) -> float:
-        """Tokens/s other proxies relay for a model; a proxy that fell silent no longer counts."""
-        heard = self.others.get(key, {})
-        for proxy in [p for p, (_, at) in heard.items() if now - at > DEMAND_TTL_SECONDS]:
-            del heard[proxy]
-        return sum(load.tokens_per_second for load, _ in heard.values())
+        """Tokens/s other proxies relay for a model."""
+        return sum(load.tokens_per_second for load, _ in self._fresh(key, now))
 
     def active(self, now: float) -> Iterator[tuple[ModelEndpoint, Usage]]:
         """Routes worth a load event."""

@@ -31,10 +31,10 @@ class Replica:
     def __post_init__(self) -> None:
         self.key = (self.pod, self.url)
 
-    def cost(self) -> float:
-        """Seconds per token of one more request at the present load."""
+    def cost(self, elsewhere: float = 0.0) -> float:
+        """Seconds per token of one more request at the present load, ``elsewhere`` being that of other proxies."""
         costs = self._costs
-        wanted = self.outstanding + 1
+        wanted = self.outstanding + int(elsewhere) + 1
         while len(costs) <= wanted:
             costs.append(seconds_per_token(self.curve, max(1, len(costs))))
         return costs[wanted]
@@ -55,6 +55,7 @@ class Pool:
     ready: list[Replica] = field(default_factory=list)
     typical: float = 1.0  # median measured tokens/s; 1 if nobody is measured
     turn: int = 0
+    others: float = 0.0  # requests other proxies have at this model's replicas
     _ring: Ring | None = None
     _by_pod: dict[str, Replica] = field(default_factory=dict)
 
@@ -82,6 +83,24 @@ class Pool:
             speed = f"{replica.speed:.1f}" if replica.speed else f"unmeasured({self.typical:.1f})"
             replica.label = f"tokens_per_second={speed}"
             replica.follow(scaled(own or shape, replica.speed or self.typical))
+
+    def quickest(self, found: list[Replica]) -> Replica:
+        """Where one more request gets its tokens soonest; the first of equals.
+
+        Other proxies say how many requests they have, not where. They choose as we do, so theirs are taken to lie like
+        ours, and by speed as long as we have none.
+        """
+        if len(found) == 1:
+            return found[0]
+        if not self.others:
+            return min(found, key=Replica.cost)
+        speeds = sum(replica.speed or self.typical for replica in self.ready)
+        per_share = self.others / (self.outstanding + 1)
+
+        def cost(replica: Replica) -> float:
+            return replica.cost(per_share * (replica.outstanding + (replica.speed or self.typical) / speeds))
+
+        return min(found, key=cost)
 
     @property
     def outstanding(self) -> int:

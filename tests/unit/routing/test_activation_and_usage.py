@@ -118,6 +118,18 @@ def test_headroom_counts_what_other_proxies_relay() -> None:
     assert made.headroom({}, 120.0)[0].tokens_per_second == 100.0
 
 
+def test_others_are_counted_while_they_speak() -> None:
+    made = Directory(name="p1")
+    made.replace(events(spec("m", "a@50")), 0.0)
+    for event in events(load(30.0), load(5.0, "p1"), by=mint(source="p2")):
+        made.fold(event, 100.0)
+    assert made.pools["default/m"].others == 1.0
+
+    made.expire(111.0)
+
+    assert made.pools["default/m"].others == 0.0
+
+
 def test_a_result_shapes_headroom_and_routes_wherever_it_comes_first() -> None:
     result = BenchCompleted(
         key="k", namespace="default", model="m", workload="w", source="s", backend="vllm", device_class="class-a",

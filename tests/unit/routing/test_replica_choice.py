@@ -65,6 +65,26 @@ def test_a_curve_says_how_replicas_bear_load() -> None:
     assert got["b"] >= 14
 
 
+def test_what_other_proxies_have_there_counts_too() -> None:
+    made = Pool()
+    made.update(spec("m", "a@100", "b@50"), {"class-a": ((1, 100.0), (8, 100.0)), "class-b": ((1, 50.0), (16, 800.0))})
+    assert choose(made, NOW).replica.pod == "a"  # type: ignore[union-attr]
+
+    made.others = 20.0
+
+    assert choose(made, NOW).replica.pod == "b"  # type: ignore[union-attr]
+
+
+@given(st.floats(0, 200), st.integers(1, 40))
+def test_others_do_not_change_the_shares_of_replicas_that_scale_alike(others: float, requests: int) -> None:
+    made = pool("a@60", "b@60")
+    made.others = others
+
+    got = fill(made, requests)
+
+    assert abs(got["a"] - got["b"]) <= 1 + others / requests
+
+
 def test_classes_without_a_curve_take_the_shape_measured_elsewhere() -> None:
     made = Pool()
     made.update(spec("m", "a@100", "b@100"), {"class-a": ((1, 100.0), (8, 400.0))})
