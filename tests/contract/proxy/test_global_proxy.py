@@ -196,10 +196,10 @@ async def test_a_hanging_cluster_is_found_out_and_avoided(globe: Globe) -> None:
     hanging = await asyncio.start_server(lambda _reader, writer: held.append(writer), "127.0.0.1", 0)
     flags = f"dead=http://127.0.0.1:{hanging.sockets[0].getsockname()[1]},west={globe.rigs['west'].proxy.url()}"
 
-    proxy = await globe.start(clusters=flags)
+    proxy = await globe.start(clusters=flags, health_interval=0.5)
 
     assert {(await globe.ask()).headers["x-flexinfer-cluster"] for _ in range(4)} == {"west"}
-    assert proxy.clusters.members["dead"].health.failures == 1
+    assert proxy.clusters.members["dead"].health.failures >= 1
     hanging.close()
     for writer in held:
         writer.transport.abort()
