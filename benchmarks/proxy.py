@@ -279,7 +279,8 @@ async def idle(target: Target, seconds: float, streams: int = 2000) -> dict[str,
         "streams": streams, "seconds": seconds, "memory_before_mib": round(before / 2**20, 1),
         "memory_open_mib": first["memory_mib"], "memory_end_mib": trail[-1]["memory_mib"],
         "kib_per_stream": round((first["memory_mib"] - before / 2**20) * 1024 / streams, 1),
-        "memory_trail_mib": [state["memory_mib"] for state in trail[1:]], "errors": trail[-1]["errors"], "open_end": trail[-1]["open"], "cores": round(used / seconds, 4),
+        "memory_trail_mib": [state["memory_mib"] for state in trail[1:]],
+        "errors": trail[-1]["errors"], "open_end": trail[-1]["open"], "cores": round(used / seconds, 4),
     }  # fmt: skip
 
 
