@@ -21,7 +21,6 @@ import json
 import os
 import platform
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -39,6 +38,7 @@ from flexinfer.contracts.events import BenchSample, BenchSettings
 from flexinfer.core.benchmark.prompts import prompt, request_options
 from flexinfer.core.benchmark.statistics import median, spread_percent
 from flexinfer.core.benchmark.summary import point
+from flexinfer.local.ports import free_port
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import run_app
 
@@ -59,9 +59,7 @@ class Engine:
         if spec is None or spec.submodule_search_locations is None:
             sys.exit("the model wheel is missing: make setup")
         model = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "flexinfer.local.llama_server", "-m", str(model), "--alias", MODEL,

@@ -25,7 +25,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
 
-from rig import SCHEDULER, Rig, free_port
+from rig import SCHEDULER, Rig
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.kube.client import KubeClient
@@ -36,6 +36,7 @@ from flexinfer.contracts.events import BenchCompleted, Device, DeviceTelemetry, 
 from flexinfer.contracts.kubernetes import NODES, PODS, KubeDelta
 from flexinfer.core.hardware.device_class import device_class
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
 from flexinfer.ports import KubeFact
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import run_app

@@ -27,7 +27,7 @@ from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import Device, DeviceTelemetry, NodeHardware, NodeTelemetry
 from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
-from flexinfer.local.preflight import free_port
+from flexinfer.local.ports import free_port
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import run_app
 
@@ -106,7 +106,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         await bus.ensure()
         fleet = Fleet(bus, options.nodes)
         await fleet.introduce()
-        port = free_port(0, "extender")
+        port = free_port()
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
             "--nats-url", server.url, "--kubeconfig", str(folder / "kubeconfig"), "--log-level", "warning",

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from flexinfer.local.ports import free_port
+
 Spawn = Callable[..., Awaitable[asyncio.subprocess.Process]]
 
 
@@ -89,8 +91,7 @@ class NatsServer:
         """Return once clients are accepted. Raises BusNotInstalled, BusNotStarted."""
         binary = find_binary()
         self._folder.mkdir(parents=True, exist_ok=True)
-        for stale in self._folder.glob("nats-server_*.ports"):
-            stale.unlink()
+        self._port = self._port or free_port(self._host)
         config = self._folder / "nats-server.conf"
         config.write_text(self._config())
         self._process = await self._spawn(
@@ -128,12 +129,10 @@ class NatsServer:
         await self._process.wait()
 
     def _config(self) -> str:
-        # -1 asks for a free port, which the server then writes into ports_file_dir.
         quoted = {name: msgspec.json.encode(str(path)).decode() for name, path in self._paths().items()}
         return (
             f"server_name: {self._name}\n"
-            f"listen: {self._host}:{self._port or -1}\n"
-            f"ports_file_dir: {quoted['folder']}\n"
+            f"listen: {self._host}:{self._port}\n"
             f"logfile: {quoted['log']}\n"
             f"logfile_size_limit: 10MB\n"
             f"jetstream {{ store_dir: {quoted['store']}, max_file_store: {self._max_store} }}\n"
@@ -141,26 +140,15 @@ class NatsServer:
         )
 
     def _paths(self) -> dict[str, Path]:
-        return {"folder": self._folder, "log": self.log_file, "store": self.store}
+        return {"log": self.log_file, "store": self.store}
 
     async def _ready(self, process: asyncio.subprocess.Process) -> None:
         while True:
             if process.returncode is not None:
                 raise BusNotStarted(f"nats-server ended at once: {self._last_words()}")
-            if self._learn_port() and await self._greets():
+            if await self._greets():
                 return
             await asyncio.sleep(0.02)
-
-    def _learn_port(self) -> bool:
-        if self._port:
-            return True
-        for file in self._folder.glob("nats-server_*.ports"):
-            try:
-                urls = msgspec.json.decode(file.read_bytes())["nats"]
-                self._port = int(urls[0].rpartition(":")[2])
-            except (msgspec.DecodeError, KeyError, IndexError, ValueError):
-                return False  # still being written
-        return bool(self._port)
 
     async def _greets(self) -> bool:
         try:

@@ -14,6 +14,7 @@ from flexinfer.config.people import UpSettings
 from flexinfer.local.demo_model import DemoModelMissing, find_demo_model
 from flexinfer.local.errors import UserError
 from flexinfer.local.nats_server import BusNotInstalled, find_binary
+from flexinfer.local.ports import free_port
 
 
 def require_extras() -> None:
@@ -38,8 +39,10 @@ def model_file(given: Path | None) -> Path:
         raise UserError(f"{err}; or name a GGUF file with --model") from err
 
 
-def free_port(wanted: int, flag: str) -> int:
+def usable_port(wanted: int, flag: str) -> int:
     """``wanted`` if it can be bound on loopback, or a free one if it is 0. Raises UserError."""
+    if not wanted:
+        return free_port()
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -48,15 +51,15 @@ def free_port(wanted: int, flag: str) -> int:
             raise UserError(
                 f"{flag} {wanted}: the port is taken ({err.strerror}); stop what uses it or name another"
             ) from err
-        return int(sock.getsockname()[1])
+    return wanted
 
 
-def free_ports(settings: UpSettings) -> tuple[int, int, int]:
+def usable_ports(settings: UpSettings) -> tuple[int, int, int]:
     """Ports of bus, API and proxy, as named or free. Raises UserError."""
     return (
-        free_port(settings.nats_port, "--nats-port"),
-        free_port(settings.api_port, "--api-port"),
-        free_port(settings.proxy_port, "--proxy-port"),
+        usable_port(settings.nats_port, "--nats-port"),
+        usable_port(settings.api_port, "--api-port"),
+        usable_port(settings.proxy_port, "--proxy-port"),
     )
 
 

@@ -26,6 +26,7 @@ from flexinfer.local.fleet.agents import VirtualNodes, World
 from flexinfer.local.fleet.declared import VirtualFleet, load_fleet
 from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
 from flexinfer.local.processes import Reaper
 from flexinfer.local.progress import Progress
 from flexinfer.local.runner import ProcessRunner
@@ -86,7 +87,7 @@ async def _up(settings: UpSettings, progress: Progress, stack: AsyncExitStack) -
     preflight.require_extras()
     manifest = preflight.example(settings)
     fleet = None if settings.fake_nodes is None else load_fleet(settings.fake_nodes)
-    ports = preflight.free_ports(settings)
+    ports = preflight.usable_ports(settings)
     progress.title(f"FlexInfer {__version__} on this machine")
     system = await _start(settings, progress, stack, ports, fleet)
     if manifest is None:
@@ -133,9 +134,9 @@ async def _start(
     stack.push_async_callback(runner.stop)
     at = control_plane.Addresses(
         nats_url=server.url, kubeconfig=kubeconfig, node=node, proxy_port=proxy_port,
-        agent_port=preflight.free_port(0, "agent"), manager_port=preflight.free_port(0, "manager"),
-        dashboard_port=preflight.free_port(settings.dashboard_port, "--dashboard-port"),
-        scheduler_port=preflight.free_port(0, "extender"), global_proxy_port=preflight.free_port(0, "global proxy"),
+        agent_port=free_port(), manager_port=free_port(),
+        dashboard_port=preflight.usable_port(settings.dashboard_port, "--dashboard-port"),
+        scheduler_port=free_port(), global_proxy_port=free_port(),
         record=settings.record and settings.record.resolve(),
     )  # fmt: skip
     note = running.leave(

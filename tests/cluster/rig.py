@@ -5,7 +5,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -18,14 +17,10 @@ import trustme
 import yaml
 from binaries import find
 
+from flexinfer.local.ports import free_port
+
 ADMIN, MANAGER, SCHEDULER, NOBODY = "admin-token", "manager-token", "scheduler-token", "nobody-token"
 START_DEADLINE = 90.0
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def _die_with_parent() -> None:

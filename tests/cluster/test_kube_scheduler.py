@@ -1,7 +1,6 @@
 """The real kube-scheduler with the shipped configurations, the real extender process and a real bus."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
@@ -28,6 +27,7 @@ from flexinfer.contracts.events import (
 from flexinfer.contracts.kubernetes import NODES, PODS, Resource
 from flexinfer.core.hardware.device_class import device_class
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
 from flexinfer.ports import BusFact, Snapshot
 from flexinfer.runtime.clock import SystemClock
 
@@ -143,9 +143,7 @@ async def fleet(rig: Rig, tmp_path: Path, request: pytest.FixtureRequest) -> Asy
         await bus.ensure()
         found = Fleet(rig, api, bus)
         await bus.follow((PlacementDecided,), found.on_bus)
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
+        port = free_port()
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
             "--nats-url", server.url, "--kubeconfig", str(rig.kubeconfig()),

@@ -19,6 +19,7 @@ from flexinfer.local.kubeapi.registry import Registry
 from flexinfer.local.kubeapi.store import Store
 from flexinfer.local.kubeapi.subresources import Logs
 from flexinfer.local.kubeapi.watching import Watches
+from flexinfer.local.ports import free_port
 from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.tasks import Supervisor
@@ -92,7 +93,7 @@ class EmbeddedApi:
 
     async def start(self) -> "EmbeddedApi":
         """Listen and run the controllers. Raises PortBusy."""
-        sock = listen(self._host, self._port)
+        sock = listen(self._host, self._port or free_port(self._host))
         self._server = await WebServer(self._app, sock, drain=2.0).start()
         self._port = self._server.port
         if self._controllers:

@@ -1,6 +1,5 @@
 """A bus that remembers, a fake engine, and settings of a short run."""
 
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +13,7 @@ import pytest
 
 from flexinfer.config.bench import BenchSettings
 from flexinfer.contracts.envelope import Event
+from flexinfer.local.ports import free_port
 from flexinfer.ports import BusUnavailable, Snapshot
 from flexinfer.testing.fake_engine import FakeEngine
 
@@ -82,9 +82,7 @@ def llama() -> Iterator[str]:
     assert spec is not None, "the model wheel is missing: make setup"
     assert spec.submodule_search_locations is not None
     model = next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "flexinfer.local.llama_server", "-m", str(model), "--port", str(port)]
     process = subprocess.Popen(
         [*command, "-np", "4", "-c", "4096", "-t", "1", "--metrics"],

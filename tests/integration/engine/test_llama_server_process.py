@@ -4,23 +4,17 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 
 import aiohttp
 import pytest
 
 from flexinfer.local.demo_model import find_demo_model
+from flexinfer.local.ports import free_port
 
 pytestmark = pytest.mark.engine
 
 HOST = "127.0.0.77"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:
@@ -42,7 +36,7 @@ class Server:
 
 @pytest.fixture
 async def server():
-    port = free_port()
+    port = free_port(HOST)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "flexinfer.local.llama_server",
         "-m", str(find_demo_model()), "--host", HOST, "--port", str(port), "-a", "smol",
@@ -105,7 +99,7 @@ async def test_a_file_that_is_no_model_is_one_sentence(tmp_path):
     junk.write_bytes(b"not a model")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "flexinfer.local.llama_server",
-        "-m", str(junk), "--host", HOST, "--port", str(free_port()), "-lv", "0",
+        "-m", str(junk), "--host", HOST, "--port", str(free_port(HOST)), "-lv", "0",
         env=dict(os.environ), stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _out, err = await asyncio.wait_for(process.communicate(), 30)

@@ -18,7 +18,7 @@ from flexinfer.contracts.events import Cpu, NodeHardware
 from flexinfer.contracts.kubernetes import CRDS, JOBS, LEASES, MODELDEPLOYMENTS, NODES
 from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
-from flexinfer.local.preflight import free_port
+from flexinfer.local.ports import free_port
 from flexinfer.ports import NotFound
 from flexinfer.runtime.clock import SystemClock
 
@@ -35,7 +35,7 @@ class Site:
         self.managers: list[asyncio.subprocess.Process] = []
 
     async def manager(self, *more: str) -> tuple[asyncio.subprocess.Process, int]:
-        port = free_port(0, "manager")
+        port = free_port()
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "flexinfer-manager"), "--kubeconfig", str(self.kubeconfig),
             "--nats-url", self.nats.url, "--metrics-host", "127.0.0.1", "--metrics-port", str(port),

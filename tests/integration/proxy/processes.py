@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,19 +15,13 @@ from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.contracts.envelope import Event, EventMint
 from flexinfer.contracts.events import ClusterHeadroom, Endpoint, EventData, ModelDemand, ModelEndpoint, ModelLoad
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
 from flexinfer.ports import Snapshot
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.testing.fake_engine import FakeEngine
 from tests.contract.proxy.rig import Answer, Wire, until
 
 START_SECONDS = 20.0
-
-
-def free_port() -> int:
-    """A port nobody holds now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -19,9 +19,9 @@ from openai import AsyncOpenAI
 from flexinfer.apps.global_proxy import GlobalProxy
 from flexinfer.config.proxy import GlobalProxySettings
 from flexinfer.local.demo_model import find_demo_model
+from flexinfer.local.ports import free_port
 from flexinfer.testing.fake_engine import FakeEngine, Fault, Speeds
 from tests.contract.proxy.rig import Rig, rig_of, until
-from tests.integration.proxy.processes import free_port
 
 HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
 WEATHER: list[Any] = [

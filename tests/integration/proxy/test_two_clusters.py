@@ -13,9 +13,10 @@ import pytest
 
 from flexinfer.contracts.topics import TOPICS
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
 from flexinfer.testing.fake_engine import Speeds
 from tests.contract.proxy.rig import Wire, chat, post, until
-from tests.integration.proxy.processes import Program, Stage, free_port, stage_in
+from tests.integration.proxy.processes import Program, Stage, stage_in
 
 ASK = post("/v1/chat/completions", chat())
 

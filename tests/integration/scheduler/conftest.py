@@ -1,7 +1,6 @@
 """A real bus, the embedded API, the real executable and the scheduler loop of one-machine mode."""
 
 import asyncio
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
@@ -27,6 +26,7 @@ from flexinfer.contracts.kubernetes import NODES, PODS, Object
 from flexinfer.core.hardware.device_class import device_class
 from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
 from flexinfer.local.schedloop import SchedulerLoop
 from flexinfer.ports import BusFact, Snapshot
 from flexinfer.runtime.clock import SystemClock
@@ -44,12 +44,6 @@ def card(node: str, kind: str) -> Device:
     return Device(
         index=0, uuid=f"GPU-{node}", vendor="NVIDIA", product=product, arch=arch, memory_mib=memory, int4=True
     )
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 async def until(check: Callable[[], Any], what: str) -> Any:
