@@ -3,7 +3,7 @@
 Adapters implement these Protocols; runtime, apps and tests depend on them only.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -365,12 +365,4 @@ class HardwareSource(Protocol):
 
     async def sample(self) -> Mapping[str, Live] | None:
         """Live figures by uuid of what the last ``find`` found; None if they could not be had."""
-        ...
-
-
-class Effects(Protocol):
-    """Something that performs effects; see runtime.pump."""
-
-    def enqueue(self, effects: Iterable[Any]) -> None:
-        """Queue without waiting."""
         ...

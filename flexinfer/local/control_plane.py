@@ -54,11 +54,6 @@ class Addresses:
         return f"http://127.0.0.1:{self.proxy_port}"
 
     @property
-    def global_proxy_url(self) -> str:
-        """Base URL of the global proxy."""
-        return f"http://127.0.0.1:{self.global_proxy_port}"
-
-    @property
     def dashboard_url(self) -> str:
         """The page."""
         return f"http://127.0.0.1:{self.dashboard_port}"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from flexinfer.config.people import UpSettings
 from flexinfer.local.demo_model import DemoModelMissing, find_demo_model
@@ -94,9 +93,3 @@ def engine_threads() -> int:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores - 1)
-
-
-def readable(err: ValidationError) -> str:
-    """The first problem of a pydantic error as ``path: reason``."""
-    first = err.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,1 +1,1 @@
-"""Hardware sources behind ports.HardwareProbe: NVML, amdsmi, command-line tools, sysfs."""
+"""Hardware sources behind ports.HardwareSource: NVML, amdsmi, command-line tools, sysfs."""

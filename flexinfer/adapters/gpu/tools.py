@@ -79,7 +79,7 @@ class SubprocessTools:
         except TimeoutError:
             await self._kill(name, process)
             return ToolResult(bytes(out), bytes(err), 124, timed_out=True)
-        except BaseException:
+        except BaseException:  # cancellation too: the child must not outlive its caller
             await self._kill(name, process)
             raise
         return ToolResult(bytes(out), bytes(err), code)

@@ -36,7 +36,7 @@ class Worker:
             if error is not None:
                 done.set_exception(error)
             else:
-                done.set_result(result)  # type: ignore[arg-type]
+                done.set_result(result)  # type: ignore[arg-type] # None only beside an error
 
         def body() -> None:
             result, error = None, None

@@ -216,7 +216,7 @@ def _static_authorization(user: dict[str, Any], path: Path) -> Authorization:
 
 async def _plugin(config: dict[str, Any], path: Path) -> tuple[Authorization, tuple[bytes, bytes] | None]:
     from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 - heavy, see the module's docstring
-    from kubernetes_asyncio.config.kube_config import KubeConfigLoader  # noqa: PLC0415
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader  # noqa: PLC0415 - as above
 
     configuration = Configuration()
     loader = KubeConfigLoader(config_dict=config, config_base_path=str(path.parent))

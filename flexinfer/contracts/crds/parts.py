@@ -7,7 +7,6 @@ from pydantic import Field
 from flexinfer.contracts.crds.fields import Duration, Free, Quantity, Wire, duration, rule, rules
 
 Vendor = Literal["auto", "nvidia", "amd", "intel", "cpu"]
-GPU_LIMITS = "nvidia.com/gpu, amd.com/gpu, gpu.intel.com/xe or gpu.intel.com/i915"
 
 Backend = Annotated[str, Field(min_length=1, max_length=63, examples=["llamacpp"])]
 

@@ -13,7 +13,7 @@ TYPES = ("Available", "Progressing", "ReplicaFailure", "BenchmarkComplete", "Nod
 def condition(kind: str, holds: bool | None, reason: str, message: str = "") -> Condition:  # noqa: FBT001 - the value itself
     """A condition; None is Unknown."""
     text = "Unknown" if holds is None else "True" if holds else "False"
-    return Condition(type=kind, status=text, reason=reason, message=message[:1024])  # type: ignore[arg-type]
+    return Condition(type=kind, status=text, reason=reason, message=message[:1024])  # type: ignore[arg-type] # kinds and statuses are from the tables here
 
 
 def merged(previous: Object, found: Iterable[Condition], generation: int, now: float) -> list[dict[str, Any]]:

@@ -197,7 +197,7 @@ def _demand(gpu: Gpu, resources: dict[str, str], earlier_vram: int | None) -> De
     vendor, count = gpu.vendor, gpu.count
     for name, owner in GPU_RESOURCE_VENDOR.items():
         if name in resources and vendor == "auto" and count is None:
-            vendor = {"NVIDIA": "nvidia", "AMD": "amd", "INTEL": "intel"}[owner]  # type: ignore[assignment]
+            vendor = {"NVIDIA": "nvidia", "AMD": "amd", "INTEL": "intel"}[owner]  # type: ignore[assignment] # a str to mypy
             count = int(resources[name]) if resources[name].isdigit() else 1
     if vendor == "cpu":
         count = 0

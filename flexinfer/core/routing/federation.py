@@ -32,7 +32,7 @@ def take_listing(cluster: Cluster, rows: Iterable[Mapping[str, Any]]) -> None:
             names += [key, *(alias for alias in (aliases or ()) if isinstance(alias, str))]
             state = str(about.get("state"))
         for each in names:
-            models[each] = state if state in {"ready", "asleep"} else "unavailable"  # type: ignore[assignment]
+            models[each] = state if state in {"ready", "asleep"} else "unavailable"  # type: ignore[assignment] # a str to mypy
             canonical[each] = key
     cluster.models, cluster.canonical, cluster.listing = models, canonical, tuple(listing)
 

@@ -48,12 +48,6 @@ def timestamp(now: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
 
 
-def micro_timestamp(now: float) -> str:
-    """``metav1.MicroTime``."""
-    whole = int(now)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{int((now - whole) * 1e6):06d}Z"
-
-
 def seconds(stamp: str | None) -> float | None:
     """Unix seconds of an RFC 3339 time in UTC, or None if it is not one."""
     if not stamp or not stamp.endswith("Z"):

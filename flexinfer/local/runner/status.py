@@ -106,7 +106,7 @@ def _conditions(
         found.append(_condition("Ready", not unready and not done, reason, text))
     found += [
         _condition("ContainersReady", not unready and not done, reason, text),
-        _condition("PodScheduled", True),  # noqa: FBT003
+        _condition("PodScheduled", True),  # noqa: FBT003 - reads as the condition's own True
     ]
     for entry in found:
         old = before.get(entry["type"]) or {}
