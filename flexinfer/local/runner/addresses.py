@@ -18,7 +18,7 @@ class Addresses:
         self._taken: set[str] = set()
 
     def take(self, wanted: str = "") -> str:
-        """A free address, ``wanted`` if that is free. Raises RuntimeError when 65,000 pods hold one each."""
+        """A free address, ``wanted`` if that is free. Raises OSError when 65,000 pods hold one each."""
         if wanted.startswith("127.") and wanted not in self._taken and wanted != HOST:
             self._taken.add(wanted)
             return wanted
@@ -28,7 +28,7 @@ class Addresses:
             if address not in self._taken:
                 self._taken.add(address)
                 return address
-        raise RuntimeError("no pod address is left")
+        raise OSError("no pod address is left")
 
     def free(self, address: str) -> None:
         """Nobody listens there any more."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flexinfer.local.processes import signal_group, spawn, stop
 from flexinfer.local.reaper import started_at
-from flexinfer.local.runner.environment import Command
+from flexinfer.local.runner.housing import Home, Launch
 from flexinfer.local.runner.logs import LogFiles
 from flexinfer.local.runner.probes import Look, Probe, Prober, Tally, probes_of
 from flexinfer.local.runner.records import Ended, Record, Running
@@ -38,7 +38,8 @@ class Container:
         self._changed = changed
         self._process: asyncio.subprocess.Process | None = None
         self._prober: Prober | None = None
-        self._command: Command | None = None
+        self._launch: Launch | None = None
+        self._home: Home | None = None
         self.message_file = folder / "termination" / record.name
 
     @property
@@ -46,21 +47,21 @@ class Container:
         """Working directory unless the container names one, and TMPDIR."""
         return self._folder / "scratch" / self.record.name
 
-    async def run(self, command: Command, address: str, cwd: Path) -> Ended:
+    async def run(self, launch: Launch, home: Home) -> Ended:
         """Start, probe, wait for the end; the record follows along."""
         record = self.record
         begun = self._site.clock.now()
-        self._command = command
+        self._launch, self._home = launch, home
         try:
-            process = await self._start(command, cwd)
+            process = await self._start(launch)
         except OSError as err:
-            text = f"cannot start {command.argv[0]!r}: {err.strerror or err}"
+            text = f"cannot start {launch.command.argv[0]!r}: {err.strerror or err}"
             self._emit("Warning", "Failed", text)
             return self._end(Ended(128, 0, "StartError", text, begun, self._site.clock.now()))
         self._process = process
         record.container_id = f"process://{process.pid}-{record.restarts}"
         record.state = Running(self._site.clock.now())
-        self._prober = Prober(address, _named_ports(record.spec), self.execute)
+        self._prober = Prober(home.ip, _named_ports(record.spec), self.execute)
         self._emit("Normal", "Started", f"Started container {record.name}")
         tasks = Supervisor(f"probes {record.name}")
         self._watch(tasks)
@@ -76,7 +77,8 @@ class Container:
             self._process = None
         return self._end(self._ended(code, begun))
 
-    async def _start(self, command: Command, cwd: Path) -> asyncio.subprocess.Process:
+    async def _start(self, launch: Launch) -> asyncio.subprocess.Process:
+        command = launch.command
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.message_file.parent.mkdir(parents=True, exist_ok=True)
         self.message_file.write_bytes(b"")
@@ -89,7 +91,7 @@ class Container:
         output = self.logs.open_next()
         try:
             process = await spawn(
-                (program, *command.argv[1:]), env=command.env, cwd=cwd, output=output, reaper=self._site.reaper
+                (program, *command.argv[1:]), env=command.env, cwd=launch.cwd, output=output, reaper=self._site.reaper
             )
         finally:
             os.close(output)
@@ -224,14 +226,15 @@ class Container:
 
     async def execute(self, argv: list[str], limit: float) -> Look:
         """Run a command with the container's environment; success is exit code 0, the text is its output."""
-        if self._command is None or not argv:
-            return False, "there is no command"
-        env = self._command.env
+        if self._launch is None or self._home is None or self._process is None or not argv:
+            return False, "there is no command, or nothing to run it beside"
+        inside = self._home.beside(self._launch, self._process.pid, argv)
+        env, argv = inside.command.env, list(inside.command.argv)
         program = argv[0] if "/" in argv[0] else shutil.which(argv[0], path=env.get("PATH"))
         if program is None:
             return False, f"no such program on this machine: {argv[0]}"
         process = await asyncio.create_subprocess_exec(
-            program, *argv[1:], env=dict(env), cwd=self.scratch, start_new_session=True,
+            program, *argv[1:], env=dict(env), cwd=inside.cwd, start_new_session=True,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
         try:

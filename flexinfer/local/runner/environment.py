@@ -1,13 +1,13 @@
 """Environment and command line of a container, from its spec and the objects it refers to."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flexinfer.contracts.kubernetes import Object
 from flexinfer.local.runner.downward import BadReference, PodFacts, field_value, resource_value
 from flexinfer.local.runner.images import LocalImage
-from flexinfer.local.runner.rewriting import Rewriter, expand
+from flexinfer.local.runner.rewriting import expand
 
 TERMINATION_LOG = "FLEXINFER_TERMINATION_LOG"
 _NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -98,7 +98,7 @@ def _key_of(reference: Object, kind: str, objects: Mapping[str, Mapping[str, str
     raise BadReference(f'{kind} "{name}" not found' if content is None else f"couldn't find key {key} in {kind} {name}")
 
 
-def command(container: Object, image: LocalImage, env: Mapping[str, str], rewrite: Rewriter) -> Command:
+def command(container: Object, image: LocalImage, env: Mapping[str, str], rewrite: Callable[[str], str]) -> Command:
     """argv and environment as executed here: expanded as in a cluster, then rewritten for this machine."""
     given = [expand(str(word), env) for word in container.get("command") or ()]
     args = [expand(str(word), env) for word in container.get("args") or ()]

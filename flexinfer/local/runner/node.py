@@ -26,6 +26,14 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where the node is reached. ``log_port``: of its HTTPS server for logs, None without one."""
+
+    address: str = HOST
+    log_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What the Node says about the machine."""
 
@@ -66,12 +74,16 @@ def this_machine(work: Path, extra: Mapping[str, str]) -> Machine:
 class NodeObject:
     """Creates the Node, keeps it Ready, renews its Lease."""
 
-    def __init__(self, api: KubeApi, name: str, machine: Machine, clock: Clock, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self, api: KubeApi, name: str, machine: Machine, clock: Clock, labels: Mapping[str, str], place: Place
+    ) -> None:
+
         self._api = api
         self._name = name
         self._machine = machine
         self._clock = clock
         self._labels = labels
+        self._place = place
         self._since = clock.now()
         self._uid = ""
         self._created = False
@@ -114,7 +126,7 @@ class NodeObject:
                 await self._api.delete(LEASES, self._name, LEASE_NAMESPACE)
 
     async def _write_status(self) -> None:
-        status = node_status(self._name, self._machine, self._since, self._clock.now())
+        status = node_status(self._name, self._machine, self._place, self._since, self._clock.now())
         await self._api.patch(NODES, self._name, {"status": status}, kind="strategic", subresource="status")
 
     async def _renew(self) -> None:
@@ -148,7 +160,7 @@ def node_object(name: str, machine: Machine, labels: Mapping[str, str]) -> Objec
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {**own, **labels}}, "spec": {}}
 
 
-def node_status(name: str, machine: Machine, since: float, now: float) -> Object:
+def node_status(name: str, machine: Machine, place: Place, since: float, now: float) -> Object:
     """Capacity, addresses, conditions, nodeInfo. ``since``: when this runner began."""
     pressures = ("MemoryPressure", "DiskPressure", "PIDPressure")
     conditions = [
@@ -156,10 +168,12 @@ def node_status(name: str, machine: Machine, since: float, now: float) -> Object
         for kind in pressures
     ]
     ready = _condition("Ready", "True", "KubeletReady", "process runner is ready", since, now)
+    endpoints = {} if place.log_port is None else {"kubeletEndpoint": {"Port": place.log_port}}
     return {
+        "daemonEndpoints": endpoints,
         "capacity": machine.capacity(),
         "allocatable": machine.capacity(),
-        "addresses": [{"type": "InternalIP", "address": HOST}, {"type": "Hostname", "address": name}],
+        "addresses": [{"type": "InternalIP", "address": place.address}, {"type": "Hostname", "address": name}],
         "conditions": [*conditions, ready],
         "nodeInfo": {
             "architecture": machine.architecture,

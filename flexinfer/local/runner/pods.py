@@ -8,11 +8,11 @@ from pathlib import Path
 
 from flexinfer.adapters.kube.times import parse as parse_time
 from flexinfer.contracts.kubernetes import PODS, Object
-from flexinfer.local.runner.addresses import HOST
 from flexinfer.local.runner.adoption import adopt
 from flexinfer.local.runner.containers import Container
 from flexinfer.local.runner.downward import PodFacts
-from flexinfer.local.runner.launching import Files, Launch, prepare
+from flexinfer.local.runner.housing import Files, Home, Launch
+from flexinfer.local.runner.launching import prepare
 from flexinfer.local.runner.records import Backoff, Ended, Record, Waiting, policy_of, records_of, wants_restart
 from flexinfer.local.runner.site import Site
 from flexinfer.local.runner.status import Course, Verdict
@@ -47,7 +47,7 @@ class PodWorker:
         self._verdict: Verdict | None = None
         self._over = False
         self._volumes: dict[str, Path] = {}
-        self._ip = ""
+        self._home: Home | None = None
         self._started_at = parse_time((pod.get("status") or {}).get("startTime")) or site.clock.now()
         self._tasks = Supervisor(f"pod {self.name}")
         self._status = StatusWriter(site.api, site.clock)
@@ -128,29 +128,37 @@ class PodWorker:
     async def _live(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._site.reaper.track_dir(self._folder)
-        on_host = bool(self.pod["spec"].get("hostNetwork"))
-        self._ip = (
-            HOST if on_host else self._site.addresses.take(str((self.pod.get("status") or {}).get("podIP") or ""))
-        )
+        self._home = home = await self._enter()
+        if home is None:
+            return
         try:
             if not adopt(self.pod, self._records, self._site.clock.now()):
                 return
             self._changed()
             limits = self._tasks.once("limits", self._limits())
-            await self._work()
+            await self._work(home)
             limits.cancel()
         finally:
-            if not on_host:
-                self._site.addresses.free(self._ip)
+            await home.close()
 
-    async def _work(self) -> None:
+    async def _enter(self) -> Home | None:
+        """A home for the pod; None when it was stopped before there was one."""
+        while not self._stop.is_set():
+            try:
+                return await self._site.housing.enter(self.pod, self._folder)
+            except OSError as err:
+                self._emit("Warning", "FailedCreatePodSandBox", str(err))
+                await self._sleep(self._site.pacing.retry)
+        return None
+
+    async def _work(self, home: Home) -> None:
         """Everything a pod does, in order; returns when nothing of it runs and nothing will."""
         if not await self._mount():
             return
         sidecars: list[tuple[Container, asyncio.Task[None]]] = []
-        if await self._initialize(sidecars):
+        if await self._initialize(home, sidecars):
             mains = [found for found in self._containers if found.record.role == "main"]
-            keepers = [self._tasks.once(found.record.name, self._keep(found)) for found in mains]
+            keepers = [self._tasks.once(found.record.name, self._keep(found, home)) for found in mains]
             enders = [self._tasks.once(f"end {found.record.name}", self._end_when_told(found)) for found in mains]
             await asyncio.wait(keepers)
             for ender in enders:
@@ -162,12 +170,12 @@ class PodWorker:
             await sidecar.stop(left)
             await asyncio.wait({keeper})
 
-    async def _initialize(self, sidecars: "list[tuple[Container, asyncio.Task[None]]]") -> bool:
+    async def _initialize(self, home: Home, sidecars: "list[tuple[Container, asyncio.Task[None]]]") -> bool:
         """Run init containers one after another and start sidecars; False when the pod got no further."""
         for found in self._containers:
             if found.record.role == "main":
                 break
-            keeper = self._tasks.once(found.record.name, self._keep(found))
+            keeper = self._tasks.once(found.record.name, self._keep(found, home))
             if found.record.role == "sidecar":
                 sidecars.append((found, keeper))
                 await self._until_started(found.record)
@@ -197,17 +205,17 @@ class PodWorker:
                 return True
         return False
 
-    async def _keep(self, found: Container) -> None:
+    async def _keep(self, found: Container, home: Home) -> None:
         """Run a container again and again as its restart policy has it; returns when it ended for good."""
         record, pacing, policy = found.record, self._site.pacing, policy_of(self.pod)
         backoff = Backoff(pacing.backoff, pacing.backoff_cap)
         while not self._stop.is_set():
             if isinstance(record.state, Ended) and not wants_restart(record.role, policy, record.state.exit_code):
                 return  # under an earlier runner
-            launch = await self._launch(found)
+            launch = await self._launch(found, home)
             if launch is None:
                 return
-            ended = await found.run(launch.command, self._ip, launch.cwd)
+            ended = await found.run(launch, home)
             if self._stop.is_set() or not wants_restart(record.role, policy, ended.exit_code):
                 return
             record.last = ended
@@ -222,11 +230,11 @@ class PodWorker:
                     return
             record.restarts += 1
 
-    async def _launch(self, found: Container) -> Launch | None:
+    async def _launch(self, found: Container, home: Home) -> Launch | None:
         """What to start, retried while something it refers to is missing; None when the pod is to end."""
         files = Files(self._volumes, found.message_file, found.scratch)
         while not self._stop.is_set():
-            launch = await prepare(found.record.spec, self._facts(), files, self._site)
+            launch = await prepare(found.record.spec, self._facts(), files, home, self._site)
             if isinstance(launch, Launch):
                 return launch
             if found.record.state != launch:
@@ -279,8 +287,12 @@ class PodWorker:
                 await self._stop.wait()
         return self._stop.is_set()
 
+    @property
+    def _ip(self) -> str:
+        return "" if self._home is None else self._home.ip
+
     def _facts(self) -> PodFacts:
-        return PodFacts(self.pod, self._ip, HOST, self._site.node, self._site.allocatable)
+        return PodFacts(self.pod, self._ip, self._site.housing.host_ip, self._site.node, self._site.allocatable)
 
     def _emit(self, kind: str, reason: str, message: str) -> None:
         self._site.recorder.emit(self.pod, "Warning" if kind == "Warning" else "Normal", reason, message)
@@ -291,5 +303,5 @@ class PodWorker:
 
     def _snapshot(self) -> tuple[Object, Sequence[Record], Course]:
         """What the status is made of right now."""
-        course = Course(self._ip, HOST, self._started_at, self._over, self._verdict)
+        course = Course(self._ip, self._site.housing.host_ip, self._started_at, self._over, self._verdict)
         return self.pod, self._records, course

@@ -12,8 +12,9 @@ from flexinfer.local import reaper as last_rites
 from flexinfer.local.processes import Reaper
 from flexinfer.local.runner.addresses import Addresses
 from flexinfer.local.runner.cluster_data import ClusterData
+from flexinfer.local.runner.housing import Housing, Loopback
 from flexinfer.local.runner.images import Images, ImageTable
-from flexinfer.local.runner.node import NodeObject, this_machine
+from flexinfer.local.runner.node import NodeObject, Place, this_machine
 from flexinfer.local.runner.pods import PodWorker
 from flexinfer.local.runner.records import Running
 from flexinfer.local.runner.site import Pacing, Site
@@ -32,6 +33,8 @@ class ProcessRunner:
     ``images``: image reference → argv that stands for its entry point, or a LocalImage. ``work``: directory for
     everything of the pods; it is emptied at start, except for ``claims``. ``host_paths``: where hostPath volumes of
     manifests really are. ``resources``: capacity of the Node beyond cpu and memory.
+    ``housing``: where pods live, addresses of 127.0.0.0/8 unless given. ``log_port``: where the API server asks this
+    node for logs, if it can.
     """
 
     def __init__(  # noqa: PLR0913 - a node and its means
@@ -47,6 +50,8 @@ class ProcessRunner:
         host_paths: Mapping[str, Path] | None = None,
         labels: Mapping[str, str] | None = None,
         resources: Mapping[str, str] | None = None,
+        housing: Housing | None = None,
+        log_port: int | None = None,
     ) -> None:
         clock = clock or SystemClock()
         work = work.absolute()
@@ -60,13 +65,14 @@ class ProcessRunner:
             reaper=reaper,
             recorder=EventRecorder(api, "process-runner", clock, instance=node),
             clock=clock,
-            addresses=Addresses(str(work)),
+            housing=housing or Loopback(Addresses(str(work))),
             data=ClusterData(api),
             pacing=pacing or Pacing(),
             host_paths=host_paths or {},
             allocatable=machine.capacity(),
         )
-        self._node = NodeObject(api, node, machine, clock, labels or {})
+        place = Place(self._site.housing.host_ip, log_port)
+        self._node = NodeObject(api, node, machine, clock, labels or {}, place)
         self._pods = Informer(api, PODS, self._sink, fields=f"spec.nodeName={node}")
         self._workers: dict[str, PodWorker] = {}
         self._tasks = Supervisor("runner")

@@ -9,6 +9,7 @@ from flexinfer.contracts.kubernetes import CONFIGMAPS, SECRETS, Object, Resource
 from flexinfer.local.runner.cluster_data import ClusterData
 from flexinfer.local.runner.downward import BadReference, PodFacts, field_value, resource_value
 
+FILE_MODE = 0o644  # what the API fills in for defaultMode
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
@@ -53,11 +54,26 @@ async def _one(volume: Object, name: str, namespace: str, facts: PodFacts, place
     folder.mkdir(parents=True, exist_ok=True)
     if volume.keys() - {"name"} <= {"emptyDir"}:
         return folder
-    sources = (volume.get("projected") or {}).get("sources") or [volume]
-    for source in sources:
+    projected = volume.get("projected") or {}
+    for source in projected.get("sources") or [volume]:
+        mode = projected.get("defaultMode") or _default_mode(source)
         for path, content in (await _files(source, name, namespace, facts, data)).items():
-            _write(folder, path, content)
+            _write(folder, path, content, _mode_of(source, path) or mode)
     return folder
+
+
+def _default_mode(source: Object) -> int:
+    return next((int(part["defaultMode"]) for part in _parts(source) if part.get("defaultMode")), FILE_MODE)
+
+
+def _mode_of(source: Object, path: str) -> int | None:
+    """The mode of one item, where it has its own."""
+    items = [item for part in _parts(source) for item in part.get("items") or ()]
+    return next((int(item["mode"]) for item in items if item.get("mode") and item.get("path") == path), None)
+
+
+def _parts(source: Object) -> list[Object]:
+    return [part for part in source.values() if isinstance(part, dict)]
 
 
 def _host_path(source: Object, places: Places) -> Path:
@@ -122,12 +138,14 @@ def _downward(item: Object, facts: PodFacts) -> str:
     return resource_value(item.get("resourceFieldRef") or {}, {}, facts)
 
 
-def _write(folder: Path, path: str, content: bytes) -> None:
+def _write(folder: Path, path: str, content: bytes, mode: int) -> None:
     target = (folder / path).resolve()
     if not target.is_relative_to(folder.resolve()):
         raise BadReference(f"path {path!r} leaves the volume")
     target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)  # an earlier try may have left it read-only
     target.write_bytes(content)
+    target.chmod(mode)
 
 
 def mount_paths(container: Object, volumes: Mapping[str, Path]) -> dict[str, str]:
