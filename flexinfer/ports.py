@@ -84,8 +84,12 @@ class Bus(Protocol):
         """
         ...
 
-    async def follow(self, types: Sequence[type[EventData]], sink: Callable[[BusFact], None]) -> Subscription:
+    async def follow(
+        self, types: Sequence[type[EventData]], sink: Callable[[BusFact], None], names: Sequence[str] = ()
+    ) -> Subscription:
         """Deliver a Snapshot of the types that have state, then live events; a new Snapshot after each reconnect.
+
+        ``names`` narrows all of it to what is about them, in the order of the subject: a node; a namespace, a model.
 
         Waits until the bus can be reached and the buckets exist. ``sink`` is called on the event loop, must not
         block, and never sees malformed messages: those are counted and logged with their subject.
@@ -93,8 +97,8 @@ class Bus(Protocol):
         """
         ...
 
-    async def state(self, types: Sequence[type[EventData]]) -> tuple[Event, ...]:
-        """One read of the stored state of these types. Raises BusUnavailable, BusRefused."""
+    async def state(self, types: Sequence[type[EventData]], names: Sequence[str] = ()) -> tuple[Event, ...]:
+        """One read of the stored state of these types and names. Raises BusUnavailable, BusRefused."""
         ...
 
     async def history(self, since: float | None = None, *, follow: bool = False) -> AsyncIterator[Event]:

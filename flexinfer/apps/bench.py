@@ -127,22 +127,25 @@ class _Watch:
             return
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                for event in await self._bus.state((ModelEndpoint, NodeHardware)):
+                for event in await self._bus.state((ModelEndpoint,), self.witness.name):
                     self.witness.fold(event)
+                if self.witness.node:
+                    for event in await self._bus.state((NodeHardware,), (self.witness.node,)):
+                        self.witness.fold(event)
         except (BusUnavailable, BusRefused, TimeoutError) as err:
             log.info("no facts of the node: %s", str(err) or "no answer in time")
 
     def power(self) -> None:
-        """Follow its telemetry in the background."""
-        if self._bus is not None:
-            self._tasks.once("power", self._follow(self._bus))
+        """Follow its telemetry in the background, and nobody else's: a fleet's would cost what is measured."""
+        if self._bus is not None and self.witness.node:
+            self._tasks.once("power", self._follow(self._bus, self.witness.node))
 
-    async def _follow(self, bus: Bus) -> None:
+    async def _follow(self, bus: Bus, node: str) -> None:
         def sink(fact: BusFact) -> None:
             for event in fact.events if isinstance(fact, Snapshot) else (fact,):
                 self.witness.fold(event)
 
         try:
-            await bus.follow((NodeTelemetry,), sink)
+            await bus.follow((NodeTelemetry,), sink, (node,))
         except (BusUnavailable, BusRefused) as err:
             log.info("no power readings: %s", err)

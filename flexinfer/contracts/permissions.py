@@ -6,14 +6,17 @@ publishes something new gets the right by being named as ``producer`` in ``contr
 
 from dataclasses import dataclass
 
+from flexinfer.contracts.events import ModelEndpoint, NodeHardware, NodeTelemetry
 from flexinfer.contracts.topics import (
     BUCKETS,
     LOG_STREAM,
     PREFIX,
+    TOPIC_OF,
     TOPICS,
     Topic,
     bucket_name,
     key_pattern,
+    narrowed,
     sampled_subject,
     token,
 )
@@ -32,15 +35,22 @@ class Permissions:
 
 
 def inbox_prefix(client: str) -> str:
-    """Below which answers to a client arrive."""
-    return "_INBOX_" + "".join(c if c.isalnum() or c in "-_" else "_" for c in client)
+    """Below which answers to a client arrive: of ``<program> <instance>`` each is a token of its own."""
+    program, _, instance = client.partition(" ")
+    found = f"_INBOX_{_plain(program)}"
+    return f"{found}.{instance if instance == '*' else _plain(instance)}" if instance else found
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
 
 
 def permissions(component: str, client: str, entity: str = "*", cluster: str = "default") -> Permissions:
     """Rights of one client.
 
     ``entity`` narrows what it may speak for: the node of an ``agent``, the key of a ``bench``, the name of a
-    ``proxy``; other components speak for all. ``client`` is the name it connects with.
+    ``proxy``; other components speak for all. ``client`` is the name it connects with, ``<program> <instance>``;
+    ``<program> *`` serves all instances of a program with one user.
     """
     publish: list[str] = []
     for topic in TOPICS.values():
@@ -50,15 +60,38 @@ def permissions(component: str, client: str, entity: str = "*", cluster: str = "
     if component in READERS:
         subscribe.append(f"{PREFIX}.{token(cluster)}.>")
         for stream in (*(f"KV_{bucket_name(bucket)}" for bucket in BUCKETS), LOG_STREAM):
-            publish += [
-                f"$JS.API.CONSUMER.CREATE.{stream}.>",
-                f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>",
-                f"$JS.API.CONSUMER.DELETE.{stream}.>",
-            ]
+            publish += _consumes(stream, ">")
+    if component == "bench":
+        for topic, live in _seen_by_bench(entity):
+            publish += _consumes(f"KV_{_bucket(topic)}", f"*.$KV.{_bucket(topic)}.{key_pattern(topic)}")
+            if live:
+                subscribe.append(f"{PREFIX}.{token(cluster)}.{topic.wildcard}")
     publish.append(f"$JS.API.STREAM.INFO.{LOG_STREAM}")
     if component == "manager":
         publish += ["$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.INFO.*"]
     return Permissions(tuple(dict.fromkeys(publish)), tuple(subscribe))
+
+
+def _consumes(stream: str, what: str) -> list[str]:
+    """Reading a stream; ``what`` follows the stream in the request for a consumer: its name, and its only filter."""
+    return [
+        f"$JS.API.CONSUMER.CREATE.{stream}.{what}",
+        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.>",
+        f"$JS.API.CONSUMER.DELETE.{stream}.>",
+    ]
+
+
+def _seen_by_bench(key: str) -> list[tuple[Topic, bool]]:
+    """Where its own endpoint is, what any node has, and (live, too) what it draws: the node is found by the endpoint,
+    so it cannot be named beforehand."""
+    endpoint = TOPIC_OF[ModelEndpoint]
+    if key != "*":
+        endpoint = narrowed(endpoint, ("*", f"bench-{key}"))  # its hidden alias, in whatever namespace
+    return [(endpoint, False), (TOPIC_OF[NodeHardware], False), (TOPIC_OF[NodeTelemetry], True)]
+
+
+def _bucket(topic: Topic) -> str:
+    return bucket_name(topic.bucket) if topic.bucket else ""
 
 
 def _may_publish(component: str, topic: Topic) -> bool:

@@ -4,8 +4,8 @@ This table is the subject contract (``flexinfer.v1.<cluster>.<family>...``). Ada
 it; nobody builds a subject by hand.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from flexinfer.contracts import events as e
@@ -244,7 +244,22 @@ def key_pattern(topic: Topic) -> str:
     """Which keys of its bucket belong to a topic, with ``*`` for each name; empty without state."""
     if topic.bucket is None:
         return ""
-    return "*" if topic.bucket == "bench" else topic.wildcard.partition(".")[2]
+    key = topic.wildcard.partition(".")[2]
+    return key.partition(".")[0] if topic.bucket == "bench" else key
+
+
+def narrowed(topic: Topic, names: Sequence[str]) -> Topic:
+    """The part of a topic that is about ``names``: they take the places of its wildcards, from the left.
+
+    Raises ValueError for more names than the subject has.
+    """
+    parts = topic.wildcard.split(".")
+    holes = [index for index, part in enumerate(parts) if part == "*"]
+    if len(names) > len(holes):
+        raise ValueError(f"{topic.wildcard} has room for {len(holes)} names, not {len(names)}")
+    for hole, name in zip(holes, names, strict=False):
+        parts[hole] = token(name)
+    return replace(topic, wildcard=".".join(parts)) if names else topic
 
 
 def log_subjects() -> tuple[str, ...]:

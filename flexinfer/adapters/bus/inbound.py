@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from flexinfer.contracts.envelope import Event, MalformedEvent, UnknownEvent, decode_event
 from flexinfer.contracts.events import EventData
-from flexinfer.contracts.topics import TOPIC_OF, Bucket, Topic, sampled_subject, subject_of
+from flexinfer.contracts.topics import TOPIC_OF, Bucket, Topic, narrowed, sampled_subject, subject_of
 from flexinfer.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ def decode(where: str, raw: bytes) -> Event | None:
     return None
 
 
-def topics_of(types: Sequence[type[EventData]]) -> tuple[Topic, ...]:
-    """Topic rows of event types, in the given order, each once."""
-    return tuple(dict.fromkeys(TOPIC_OF[data] for data in types))
+def topics_of(types: Sequence[type[EventData]], names: Sequence[str] = ()) -> tuple[Topic, ...]:
+    """Topic rows of event types, in the given order, each once, narrowed to ``names``."""
+    return tuple(narrowed(topic, names) for topic in dict.fromkeys(TOPIC_OF[data] for data in types))
 
 
 def from_live(subject: str, raw: bytes) -> Event | None:

@@ -216,9 +216,11 @@ class MemoryBus:
         inbound.count_sent(parcel.event)
         return logged
 
-    async def follow(self, types: Sequence[type[EventData]], sink: Callable[[BusFact], None]) -> MemoryFollow:
+    async def follow(
+        self, types: Sequence[type[EventData]], sink: Callable[[BusFact], None], names: Sequence[str] = ()
+    ) -> MemoryFollow:
         """See ports.Bus."""
-        follow = MemoryFollow(self, inbound.topics_of(types), sink)
+        follow = MemoryFollow(self, inbound.topics_of(types, names), sink)
         self._follows.add(follow)
         try:
             await follow.start()
@@ -227,11 +229,11 @@ class MemoryBus:
             raise
         return follow
 
-    async def state(self, types: Sequence[type[EventData]]) -> tuple[Event, ...]:
+    async def state(self, types: Sequence[type[EventData]], names: Sequence[str] = ()) -> tuple[Event, ...]:
         """See ports.Bus."""
         if not self.connected:
             raise BusUnavailable("not connected to the bus")
-        return self.broker.read(inbound.topics_of(types))
+        return self.broker.read(inbound.topics_of(types, names))
 
     async def history(self, since: float | None = None, *, follow: bool = False) -> AsyncIterator[Event]:
         """See ports.Bus."""

@@ -19,7 +19,7 @@ class Witness:
     """
 
     def __init__(self, namespace: str, name: str, node: str | None) -> None:
-        self._name = (namespace, name)
+        self.name = (namespace, name)
         self._own = node
         self._serving: str | None = None
         self._hardware: dict[str, NodeHardware] = {}
@@ -40,7 +40,7 @@ class Witness:
         match event.data:
             case NodeHardware() as data:
                 self._hardware[data.node] = data
-            case ModelEndpoint() as data if (data.namespace, data.model) == self._name and not data.gone:
+            case ModelEndpoint() as data if (data.namespace, data.model) == self.name and not data.gone:
                 nodes = {endpoint.node for endpoint in data.endpoints}
                 self._serving = nodes.pop() if len(nodes) == 1 else None
             case NodeTelemetry() as data if data.node == self.node and len(self.samples) < MAX_SAMPLES:

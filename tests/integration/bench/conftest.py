@@ -13,6 +13,7 @@ import pytest
 
 from flexinfer.config.bench import BenchSettings
 from flexinfer.contracts.envelope import Event
+from flexinfer.contracts.topics import TOPIC_OF
 from flexinfer.local.ports import free_port
 from flexinfer.ports import BusUnavailable, Snapshot
 from flexinfer.testing.fake_engine import FakeEngine
@@ -34,13 +35,14 @@ class RememberingBus:
         if durable:
             self.durable.append(event.type)
 
-    async def follow(self, types, sink) -> None:
-        sink(Snapshot(tuple(types), await self.state(types), 1))
+    async def follow(self, types, sink, names=()) -> None:
+        sink(Snapshot(tuple(types), await self.state(types, names), 1))
 
-    async def state(self, types) -> tuple[Event, ...]:
+    async def state(self, types, names=()) -> tuple[Event, ...]:
         if self.away:
             raise BusUnavailable("away")
-        return tuple(event for event in self.facts if isinstance(event.data, tuple(types)))
+        found = (event for event in self.facts if isinstance(event.data, tuple(types)))
+        return tuple(event for event in found if set(names) <= set(TOPIC_OF[type(event.data)].tokens(event.data)))
 
     def of(self, kind: type) -> list:
         return [event.data for event in self.events if isinstance(event.data, kind)]

@@ -178,9 +178,11 @@ class NatsBus:
 
     # --- in ----------------------------------------------------------------------------------------------------
 
-    async def follow(self, types: Sequence[type[EventData]], sink: Callable[[BusFact], None]) -> NatsFollow:
+    async def follow(
+        self, types: Sequence[type[EventData]], sink: Callable[[BusFact], None], names: Sequence[str] = ()
+    ) -> NatsFollow:
         """See ports.Bus. Demand and load keys vanish by age only: readers go by the events' times."""
-        follow = NatsFollow(self._link, self._cluster, inbound.topics_of(types), sink, self._backlog)
+        follow = NatsFollow(self._link, self._cluster, inbound.topics_of(types, names), sink, self._backlog)
         self._follows = {other for other in self._follows if not other.closed} | {follow}
         try:
             await follow.start()
@@ -189,9 +191,9 @@ class NatsBus:
             raise
         return follow
 
-    async def state(self, types: Sequence[type[EventData]]) -> tuple[Event, ...]:
+    async def state(self, types: Sequence[type[EventData]], names: Sequence[str] = ()) -> tuple[Event, ...]:
         """See ports.Bus."""
-        return await snapshot.read(self._session(), inbound.topics_of(types))
+        return await snapshot.read(self._session(), inbound.topics_of(types, names))
 
     async def history(self, since: float | None = None, *, follow: bool = False) -> AsyncIterator[Event]:
         """See ports.Bus."""

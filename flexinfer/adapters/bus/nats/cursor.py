@@ -51,8 +51,14 @@ class Cursor:
             "inactive_threshold": _IDLE_NANOSECONDS,
             **start,
         }
-        body = msgspec.json.encode({"stream_name": stream, "config": config})
-        made = await session.api(f"CONSUMER.CREATE.{stream}.{name}", body)
+        verb = f"CONSUMER.CREATE.{stream}.{name}"
+        filters = start.get("filter_subjects", ())
+        if len(filters) == 1:
+            # Named in the request's subject, too, so that permissions can say what a client may read.
+            del config["filter_subjects"]
+            config["filter_subject"] = filters[0]
+            verb = f"{verb}.{filters[0]}"
+        made = await session.api(verb, msgspec.json.encode({"stream_name": stream, "config": config}))
         cursor = cls(session, stream, name, int(made.get("num_pending", 0)))
         cursor._inbox = client_inbox(session.client)
         try:
