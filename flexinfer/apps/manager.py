@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
-from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.adapters.bus.nats import Limits, NatsBus
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.credentials import KubeconfigError
 from flexinfer.adapters.kube.informer import Informer
@@ -69,6 +69,7 @@ async def run(settings: ManagerSettings) -> int:
         bus = await NatsBus.start(
             settings.nats_url, name=f"flexinfer-manager {instance}", cluster=settings.cluster,
             credentials=settings.nats_credentials, ca=settings.nats_ca, clock=clock,
+            limits=Limits(replicas=settings.bus_replicas),
         )  # fmt: skip
         stack.push_async_callback(bus.close)
         recorder = EventRecorder(api, "manager", clock, instance)

@@ -26,7 +26,10 @@ class ManagerSettings(RecordSettings, KubeSettings):
     proxy_url: str = setting(
         "http://flexinfer-proxy.flexinfer-system:8080", "URL benchmark Jobs send their requests to"
     )
-    bench_nats_url: str = setting("", "bus address handed to benchmark Jobs; empty: --nats-url")
+    bench_nats_url: str = setting(
+        "", "bus address handed to benchmark Jobs; empty: --nats-url; off: none, they report by termination message"
+    )
+    bus_replicas: int = setting(1, "copies of each stream; more than 1 needs a bus of as many servers", ge=1, le=5)
     gate_timeout: Duration = setting(300.0, "longest wait for benchmarks before a model is deployed anyway")
     job_deadline: Duration = setting(600.0, "activeDeadlineSeconds of a benchmark Job, waiting included")
     leader_elect: bool = setting(True, "false: act at once; only for a single replica")
@@ -49,7 +52,7 @@ def policy_of(settings: ManagerSettings) -> Policy:
         images={"ollama": ollama},
         benchmark_image=settings.benchmark_image,
         proxy_url=settings.proxy_url,
-        nats_url=settings.bench_nats_url or settings.nats_url,
+        nats_url="" if settings.bench_nats_url == "off" else settings.bench_nats_url or settings.nats_url,
         gate_timeout=settings.gate_timeout,
         job_deadline=settings.job_deadline,
         node_local=settings.node_local,
