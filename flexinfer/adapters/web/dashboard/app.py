@@ -1,156 +1,107 @@
-"""HTTP side of the dashboard: the page, one JSON snapshot, and the stream of batches."""
+"""HTTP side of the dashboard: the page, one JSON document, the stream of batches, and a tape to travel on."""
 
-import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
 from importlib import resources
+from urllib.parse import parse_qs, urlencode
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi import FastAPI, Response
 
-from flexinfer.adapters.web.dashboard.state import Board
-from flexinfer.ports import Clock
-from flexinfer.telemetry import metrics
+from flexinfer.adapters.web.dashboard.timeline import Timeline
+from flexinfer.adapters.web.dashboard.viewers import Broadcast
+from flexinfer.adapters.web.ops import Report, answer_ops
+from flexinfer.adapters.web.serve import AsgiApp, Receive, Scope, Send, respond
 
-BATCH_SECONDS = 0.25
-VIEWER_QUEUE = 40  # ten seconds of batches; a viewer that is further behind gets a new snapshot
+_COOKIE = "flexinfer-token"
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_FILES = ("index.html", "app.js", "views.js", "style.css")
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_STATIC = resources.files("flexinfer.adapters.web.dashboard") / "static"
+_GUARDS = (
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
+            b"img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
 )
 
-Report = Callable[[], tuple[bool, dict[str, str]]]
-
-_VIEWERS = metrics.gauge("flexinfer_dashboard_viewers", "Open event streams.")
-_RESENT = metrics.counter("flexinfer_dashboard_resnapshots_total", "Viewers that were too slow and got a new snapshot.")
+Source = Broadcast | Timeline
 
 
-@dataclass(slots=True, eq=False)
-class Viewer:
-    """One open stream: batches waiting to be sent, or the mark that it fell behind."""
+def dashboard_app(source: Source, report: Report, token: str = "") -> AsgiApp:
+    """The ASGI application, live or on a tape. With ``token`` everything but the ops endpoints asks for it."""
+    pages = _pages(source)
 
-    queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(VIEWER_QUEUE))
-    behind: bool = False
-
-    def offer(self, batch: bytes) -> None:
-        """Queue a batch; a full queue is emptied, the viewer will start again from a snapshot."""
-        if self.behind:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
             return
+        path = scope["path"]
+        if await answer_ops(path, send, report):
+            return
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        if token and not _allowed(scope, query, token):
+            await respond(send, 401, b"a token is needed: open /?token=...\n", b"text/plain", _GUARDS)
+        elif token and "token" in query and path == "/":
+            await respond(send, 303, b"", b"text/plain", (*_GUARDS, *_without_token(scope, query, token)))
+        elif path == "/stream" and isinstance(source, Broadcast):
+            await source.serve(receive, send)
+        else:
+            await pages(scope, receive, _guarded(send))
+
+    return app
+
+
+def _allowed(scope: Scope, query: dict[str, list[str]], token: str) -> bool:
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    given = headers.get(b"authorization", "").removeprefix("Bearer ") or query.get("token", [""])[0]
+    if not given:
         try:
-            self.queue.put_nowait(batch)
-        except asyncio.QueueFull:
-            self.behind = True
-            while not self.queue.empty():
-                self.queue.get_nowait()
-            self.queue.put_nowait(b"")
-
-
-@dataclass(slots=True)
-class Broadcast:
-    """Encodes each batch once for all viewers."""
-
-    board: Board
-    clock: Clock
-    notes: Callable[[], list[str]]
-    viewers: set[Viewer] = field(default_factory=set)
-
-    async def run(self) -> None:
-        """For ever: a batch four times a second while there is a viewer and something new."""
-        quiet = 0
-        while True:
-            await asyncio.sleep(BATCH_SECONDS)
-            if not self.viewers:
-                continue
-            quiet += 1
-            if self.board.has_news or quiet * BATCH_SECONDS >= 1:
-                quiet = 0
-                batch = self.board.drain(self.clock.now(), self.notes())
-                for viewer in self.viewers:
-                    viewer.offer(batch)
-
-    def snapshot(self) -> bytes:
-        """The whole board."""
-        return self.board.snapshot(self.clock.now(), self.notes())
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """One viewer's server-sent events."""
-        viewer = Viewer()
-        self.viewers.add(viewer)
-        _VIEWERS.inc()
-        try:
-            yield b"retry: 1000\nevent: snapshot\ndata: " + self.snapshot() + b"\n\n"
-            while True:
-                batch = await viewer.queue.get()
-                if viewer.behind:
-                    viewer.behind = False
-                    _RESENT.inc()
-                    yield b"event: snapshot\ndata: " + self.snapshot() + b"\n\n"
-                else:
-                    yield b"event: batch\ndata: " + batch + b"\n\n"
-        finally:
-            self.viewers.discard(viewer)
-            _VIEWERS.dec()
-
-
-def _allowed(request: Request, token: str) -> bool:
-    if not token:
-        return True
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    given = given or request.query_params.get("token", "") or request.cookies.get("flexinfer-token", "")
+            morsel = SimpleCookie(headers.get(b"cookie", "")).get(_COOKIE)
+        except CookieError:
+            morsel = None
+        given = morsel.value if morsel else ""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
-def _add_ops(app: FastAPI, report: Report) -> None:
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return Response("ok\n", media_type="text/plain")
-
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        ready, lines = report()
-        body = "".join(f"{name}: {line}\n" for name, line in lines.items())
-        return Response(body, 200 if ready else 503, media_type="text/plain")
-
-    @app.get("/metrics")
-    async def exposition() -> Response:
-        return Response(metrics.expose(), media_type=metrics.CONTENT_TYPE)
+def _without_token(scope: Scope, query: dict[str, list[str]], token: str) -> tuple[tuple[bytes, bytes], ...]:
+    """The token moves to a cookie, so that it stays in neither the address bar nor the history."""
+    rest = urlencode({name: values for name, values in query.items() if name != "token"}, doseq=True)
+    jar = SimpleCookie({_COOKIE: token})
+    flags = "; HttpOnly; SameSite=Strict; Path=/" + ("; Secure" if scope.get("scheme") == "https" else "")
+    place = "./?" + rest if rest else "./"
+    return (b"location", place.encode()), (b"set-cookie", (jar[_COOKIE].OutputString() + flags).encode())
 
 
-def dashboard_app(broadcast: Broadcast, report: Report, token: str = "") -> FastAPI:
-    """The ASGI application. With ``token`` everything but the ops endpoints asks for it."""
+def _guarded(send: Send) -> Send:
+    async def guarded(message: Scope) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *_GUARDS]
+        await send(message)
+
+    return guarded
+
+
+def _document(source: Source, at: float | None) -> bytes:
+    if isinstance(source, Timeline):
+        return source.snapshot(source.end if at is None else at)
+    return source.snapshot()
+
+
+def _pages(source: Source) -> FastAPI:
     app = FastAPI(title="FlexInfer dashboard", docs_url=None, redoc_url=None, openapi_url=None)
-    files = {
-        name: (resources.files("flexinfer.adapters.web.dashboard") / "static" / name).read_bytes() for name in _FILES
-    }
-
-    @app.middleware("http")
-    async def guard(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-        if request.url.path not in {"/healthz", "/readyz", "/metrics"} and not _allowed(request, token):
-            return Response("a token is needed: open /?token=…\n", 401, media_type="text/plain")
-        response = await proceed(request)
-        response.headers["Content-Security-Policy"] = _POLICY
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        if token and request.query_params.get("token"):
-            response.set_cookie("flexinfer-token", token, httponly=True, samesite="strict")
-        return response
-
-    @app.get("/stream")
-    async def stream() -> StreamingResponse:
-        return StreamingResponse(
-            broadcast.stream(),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
+    files = {entry.name: entry.read_bytes() for entry in _STATIC.iterdir() if entry.is_file()}
 
     @app.get("/api/state")
-    async def state() -> Response:
-        return Response(broadcast.snapshot(), media_type="application/json")
+    async def state(at: float | None = None) -> Response:
+        body = _document(source, at)
+        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
-    _add_ops(app, report)
+    @app.get("/api/tape")
+    async def tape() -> Response:
+        body = source.about() if isinstance(source, Timeline) else b"null"
+        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     @app.get("/{name:path}")
     async def page(name: str) -> Response:
