@@ -41,9 +41,10 @@ test-cluster: setup ## tests on a real Kubernetes control plane (KUBEBUILDER_ASS
 	$(BIN)/python tests/cluster/binaries.py
 	$(BIN)/python -m pytest tests/cluster
 
-regold: setup ## write the golden traces of tests/tapes again; look at the diff before you commit it
+regold: setup ## write golden traces and engine manifests again; look at the diff before you commit it
 	$(BIN)/python tests/replay/scheduler_tapes.py
 	$(BIN)/python tests/replay/golden_tapes.py
+	$(BIN)/python tests/golden/engine_manifests.py
 
 bench: setup ## measure and write benchmarks/results
 	$(BIN)/python -m benchmarks

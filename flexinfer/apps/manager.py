@@ -13,6 +13,7 @@ from flexinfer.adapters.kube.lease import Elector
 from flexinfer.adapters.kube.recorder import EventRecorder
 from flexinfer.adapters.web.ops import ops_app
 from flexinfer.adapters.web.serve import WebServer, listen
+from flexinfer.config.engines import load_engines
 from flexinfer.config.manager import ManagerSettings, policy_of
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import PlacementDecided
@@ -57,6 +58,8 @@ async def run(settings: ManagerSettings) -> int:
         return fail("flexinfer-manager: no bus address; give --nats-url or NATS_URL", 2)
     if settings.default_backend_image:
         log.warning("DEFAULT_BACKEND_IMAGE is deprecated; set DEFAULT_BACKEND_IMAGE_NVIDIA")
+    for name in load_engines():
+        log.info("backend %s comes from another package", name)
     stop = stop_signals()
     clock = SystemClock()
     instance, boot = host_name(), boot_id()

@@ -22,6 +22,9 @@ class ManagerSettings(RecordSettings, KubeSettings):
     default_backend_image_intel: str = setting(
         "ollama/ollama:latest", "image of ollama on Intel", env="DEFAULT_BACKEND_IMAGE_INTEL"
     )
+    nvidia_runtime_class: str = setting("", "runtimeClassName of pods with NVIDIA devices; empty: the node's default")
+    amd_runtime_class: str = setting("", "runtimeClassName of pods with AMD devices")
+    intel_runtime_class: str = setting("", "runtimeClassName of pods with Intel devices")
     benchmark_image: str = setting("flexinfer/benchmarker:latest", "image of benchmark Jobs", env="BENCHMARK_IMAGE")
     proxy_url: str = setting(
         "http://flexinfer-proxy.flexinfer-system:8080", "URL benchmark Jobs send their requests to"
@@ -50,6 +53,11 @@ def policy_of(settings: ManagerSettings) -> Policy:
         scheduler_name=settings.scheduler_name,
         model_path=settings.model_cache_path,
         images={"ollama": ollama},
+        runtime_classes={
+            "NVIDIA": settings.nvidia_runtime_class,
+            "AMD": settings.amd_runtime_class,
+            "INTEL": settings.intel_runtime_class,
+        },
         benchmark_image=settings.benchmark_image,
         proxy_url=settings.proxy_url,
         nats_url="" if settings.bench_nats_url == "off" else settings.bench_nats_url or settings.nats_url,

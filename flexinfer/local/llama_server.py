@@ -33,6 +33,15 @@ class Flag:
     env: str = ""
 
 
+_LOAD_MODES = ("none", "mmap", "mlock", "mmap+mlock")
+
+
+def _load_mode_name(text: str) -> str:
+    if text not in _LOAD_MODES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(_LOAD_MODES)}")
+    return text
+
+
 _CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 
 
@@ -77,6 +86,7 @@ FLAGS = (
     Flag(("-ctv", "--cache-type-v"), "cache_type_v", _cache_type, env="LLAMA_ARG_CACHE_TYPE_V"),
     Flag(("-nkvo", "--no-kv-offload"), "no_kv_offload", value=True),
     Flag(("-kvu", "--kv-unified"), "kv_unified", value=True),
+    Flag(("--load-mode",), "load_mode_name", _load_mode_name, env="LLAMA_ARG_LOAD_MODE"),
     Flag(("--mlock",), "mlock", value=True, env="LLAMA_ARG_MLOCK"),
     Flag(("--no-mmap",), "no_mmap", value=True, env="LLAMA_ARG_NO_MMAP"),
     Flag(("--mmap",), "no_mmap", value=False),
@@ -210,7 +220,7 @@ def _batch_follows(params: Any, given: Mapping[str, Any]) -> None:
 
 _HANDLED = frozenset({
     "host", "port", "alias", "api_key", "api_key_file", "chat_template_file", "lora", "flash_attn", "mlock", "no_mmap",
-    "timeout", "cache_type_k", "cache_type_v",
+    "timeout", "cache_type_k", "cache_type_v", "load_mode_name",
 })  # fmt: skip
 
 
@@ -222,6 +232,8 @@ def _keys(given: Mapping[str, Any]) -> list[str]:
 
 
 def _load_mode(given: Mapping[str, Any], engine: Any) -> Any:
+    if "load_mode_name" in given:
+        return engine.llama_load_mode[f"LLAMA_LOAD_MODE_{given['load_mode_name'].upper().replace('+', '_')}"]
     mapped, locked = not given.get("no_mmap", False), given.get("mlock", False)
     if not locked and "no_mmap" not in given:
         return engine.llama_load_mode.LLAMA_LOAD_MODE_AUTO

@@ -73,6 +73,16 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter: the name clients ask for, where it comes from (``file``: a path in the engine container), and
+    for llama.cpp how strongly it counts (None: 1)."""
+
+    name: str
+    source: Source
+    scale: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """Everything a user asked for, checked and with defaults filled in. ``options`` are engine options by name."""
 
@@ -95,6 +105,7 @@ class Description:
     args: tuple[str, ...] = ()
     env: tuple[Object, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    adapters: tuple[Adapter, ...] = ()
     port: int | None = None
     aliases: tuple[str, ...] = ()
     priority: int | None = None

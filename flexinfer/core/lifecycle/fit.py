@@ -6,15 +6,19 @@ from dataclasses import dataclass
 
 from flexinfer.contracts.events import Device, NodeHardware
 from flexinfer.contracts.kubernetes import Object
+from flexinfer.contracts.labels import GPU_RESOURCES
 from flexinfer.core.fleet.identity import driver_major
 from flexinfer.core.hardware.device_class import cpu_class, device_class
 from flexinfer.core.lifecycle.description import Demand, Description
 from flexinfer.core.lifecycle.engines import CPU, ENGINES
+from flexinfer.core.lifecycle.pods import Placement, device_tolerations
 from flexinfer.core.lifecycle.view import LifecycleView
 
 MB_PER_MIB = 1.048576
 HOSTNAME = "kubernetes.io/hostname"
 OUTLOOKS_KEPT = 2000
+CANNOT_COMPUTE = "GPU cannot compute the quantisation"
+_DEVICES_TOLERATE = tuple(one for vendor in sorted(GPU_RESOURCES) for one in device_tolerations(Placement(vendor, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ def outlook(view: LifecycleView, wanted: Description) -> Outlook:
     fleets as on small ones.
     """
     selector = tuple(sorted(wanted.node_selector.items()))
-    key = (wanted.demand, wanted.backend, selector, str(wanted.tolerations))
+    key = (wanted.demand, wanted.backend, wanted.image is None, selector, str(wanted.tolerations))
     version, known = view.outlooks.get(key, (-1, None))
     if version == view.fleet_version and isinstance(known, Outlook):
         return known
@@ -64,8 +68,11 @@ def _look(view: LifecycleView, wanted: Description) -> Outlook:
     known = 0
     form = wanted.demand.quantization or ""
 
-    def capable(device: Device) -> bool:
-        return view.policy.capable(device, wanted.backend, form)
+    def obstacle(device: Device) -> str:
+        if not view.policy.capable(device, wanted.backend, form):
+            return CANNOT_COMPUTE
+        # An image of the user's may have been built for anything.
+        return "" if wanted.image else ENGINES[wanted.backend].refusal(device)
 
     cpus: dict[tuple[str, str, str, int], list[str]] = {}
     for name in sorted(view.fleet.nodes):
@@ -77,12 +84,12 @@ def _look(view: LifecycleView, wanted: Description) -> Outlook:
         if reason:
             misses[reason] += 1
             continue
-        units, why = _units(hardware, wanted.demand, capable)
+        units, why = _units(hardware, wanted.demand, obstacle)
         for unit in units:
             found.setdefault(unit, []).append(name)
         if why and not units:
             misses[why] += 1
-        if _may_fall_back(wanted) and not _too_small(hardware, wanted.demand):
+        if _may_fall_back(wanted) and not _too_small(hardware, wanted.demand) and not _tainted(view, name, wanted, ()):
             cpus.setdefault((cpu_class(hardware.cpu), "", CPU, 0), []).append(name)
     chosen = found or cpus
     options = tuple(
@@ -117,10 +124,16 @@ def _unusable(view: LifecycleView, name: str, wanted: Description) -> str:
         return "nodeSelector does not match"
     if kube["spec"]["unschedulable"]:
         return "node is cordoned"
-    taints = [taint for taint in kube["spec"]["taints"] if taint.get("effect") in {"NoSchedule", "NoExecute"}]
-    if any(not _tolerated(taint, wanted.tolerations) for taint in taints):
-        return "taint is not tolerated"
-    return ""
+    extra = () if wanted.demand.count == 0 else _DEVICES_TOLERATE
+    return "taint is not tolerated" if _tainted(view, name, wanted, extra) else ""
+
+
+def _tainted(view: LifecycleView, name: str, wanted: Description, extra: tuple[Object, ...]) -> bool:
+    """A taint keeps the model's pods away, with the tolerations its pods get beyond its own."""
+    kube = view.nodes.get(name)
+    taints = kube["spec"]["taints"] if kube else ()
+    hard = [taint for taint in taints if taint.get("effect") in {"NoSchedule", "NoExecute"}]
+    return any(not _tolerated(taint, (*wanted.tolerations, *extra)) for taint in hard)
 
 
 def _tolerated(taint: Object, tolerations: tuple[Object, ...]) -> bool:
@@ -133,7 +146,7 @@ def _tolerated(taint: Object, tolerations: tuple[Object, ...]) -> bool:
 
 
 def _units(
-    hardware: NodeHardware, demand: Demand, capable: Callable[[Device], bool]
+    hardware: NodeHardware, demand: Demand, obstacle: Callable[[Device], str]
 ) -> tuple[list[tuple[str, str, str, int]], str]:
     """(class, driver major, vendor, count) this node offers, and why it offers none."""
     if demand.count == 0:
@@ -151,9 +164,10 @@ def _units(
     devices = [d for d in devices if not archs or (d.arch or "").lower() in archs]
     if not devices:
         return [], "GPU architecture does not match"
-    devices = [d for d in devices if capable(d)]
+    obstacles = [obstacle(d) for d in devices]
+    devices = [d for d, why in zip(devices, obstacles, strict=True) if not why]
     if not devices:
-        return [], "GPU cannot compute the quantisation"
+        return [], max(obstacles)
     if len(devices) < count:
         return [], "too few GPUs on one node"
     groups: dict[tuple[str, str, str, int], list[Device]] = {}
@@ -197,9 +211,11 @@ def _blame(demand: Demand, found: Outlook) -> str:
         "too few GPUs on one node": f"gpu.count is {demand.count or 1}",
         "GPU vendor does not match": f"gpu.vendor is {demand.vendor}",
         "GPU architecture does not match": f"gpu.arch is {demand.arch}",
-        "GPU cannot compute the quantisation": f"gpu.quantization is {demand.quantization}",
+        CANNOT_COMPUTE: f"gpu.quantization is {demand.quantization}",
         "nodeSelector does not match": "see nodeSelector",
         "taint is not tolerated": "add tolerations",
     }
     named = [fields[why] for why in sorted(found.misses) if why in fields]
+    if any(" does not run on " in why for why in found.misses):
+        named.append("use another backend, or an image built for it as spec.image")
     return f" ({', '.join(named)})" if named else ""

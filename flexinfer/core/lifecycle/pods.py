@@ -34,6 +34,8 @@ class EnginePod:
     prepare: tuple[Object, ...]
     volumes: tuple[Object, ...]
     annotations: dict[str, str]
+    tolerations: tuple[Object, ...] = ()
+    runtime_class: str = ""
 
 
 def port_of(wanted: Description) -> int:
@@ -67,7 +69,23 @@ def engine_pod(wanted: Description, place: Placement, image: str, policy: Policy
     }
     prepared = engine.prepare(launch)
     first = () if prepared is None else (_prepare(image, prepared, wanted, where, place),)
-    return EnginePod(container, first, tuple(volumes), pod_annotations(wanted, place))
+    return EnginePod(
+        container,
+        first,
+        tuple(volumes),
+        pod_annotations(wanted, place),
+        device_tolerations(place),
+        policy.runtime_classes.get(place.vendor, "") if place.count else "",
+    )
+
+
+def device_tolerations(place: Placement) -> tuple[Object, ...]:
+    """Nodes with accelerators are tainted by the name of their resource on many clouds, so that only pods that ask
+    for one come there; the admission plugin that adds this toleration is off by default."""
+    if not place.count or place.vendor == CPU:
+        return ()
+    names = [name for name, vendor in known.GPU_RESOURCE_VENDOR.items() if vendor == place.vendor]
+    return tuple({"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in names)
 
 
 def _prepare(image: str, program: Program, wanted: Description, where: Weights, place: Placement) -> Object:
@@ -101,8 +119,8 @@ def _probes(engine: Engine, wanted: Description, port: int) -> dict[str, Any]:
     check: Object = (
         {"httpGet": {"path": engine.health, "port": port}} if engine.health else {"tcpSocket": {"port": port}}
     )
-    # Loading takes as long as a request may wait for it, and never less than ten minutes: a first start downloads.
-    patience = max(wanted.scale.cold_start_seconds, 600.0)
+    # Loading takes as long as a request may wait for it, and never less than the engine needs for a first start.
+    patience = max(wanted.scale.cold_start_seconds, engine.startup_seconds)
     return {
         "startupProbe": {**check, "periodSeconds": 1, "timeoutSeconds": 2, "failureThreshold": math.ceil(patience)},
         "readinessProbe": {**check, "periodSeconds": PROBE_SECONDS, "timeoutSeconds": 5, "failureThreshold": 3},
@@ -170,6 +188,9 @@ def pod_spec(engine: EnginePod, wanted: Description, policy: Policy) -> dict[str
         spec["volumes"] = [dict(volume) for volume in engine.volumes]
     if wanted.node_selector:
         spec["nodeSelector"] = dict(wanted.node_selector)
-    if wanted.tolerations:
-        spec["tolerations"] = [dict(entry) for entry in wanted.tolerations]
+    if engine.runtime_class:
+        spec["runtimeClassName"] = engine.runtime_class
+    tolerations = [*wanted.tolerations, *(entry for entry in engine.tolerations if entry not in wanted.tolerations)]
+    if tolerations:
+        spec["tolerations"] = [dict(entry) for entry in tolerations]
     return spec

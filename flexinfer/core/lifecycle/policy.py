@@ -15,6 +15,8 @@ def any_device(_device: Device, _backend: str, _form: str) -> bool:
 class Policy:
     """Durations in seconds. ``images``: engine → vendor (NVIDIA, AMD, INTEL, CPU) → image, over the engine's own.
 
+    ``runtime_classes``: vendor → runtimeClassName of pods with such a device.
+
     ``capable(device, backend, quantization)``: the placement filters' rule of what a device can compute; it is passed
     in because placement and lifecycle do not know each other.
     """
@@ -24,6 +26,7 @@ class Policy:
     scheduler_name: str = "flexinfer-scheduler"
     model_path: str = "/models"
     images: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    runtime_classes: Mapping[str, str] = field(default_factory=dict)
     benchmark_image: str = "flexinfer/benchmarker:latest"
     proxy_url: str = ""
     nats_url: str = ""

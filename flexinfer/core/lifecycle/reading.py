@@ -11,6 +11,7 @@ from flexinfer.contracts.events import BenchSettings
 from flexinfer.contracts.kubernetes import MODELS, Object
 from flexinfer.contracts.labels import GPU_RESOURCE_VENDOR
 from flexinfer.core.fleet.identity import workload_id
+from flexinfer.core.lifecycle.adapters import ADAPTERS, adapters_of
 from flexinfer.core.lifecycle.description import (
     Demand,
     Description,
@@ -22,7 +23,7 @@ from flexinfer.core.lifecycle.description import (
     Storage,
 )
 from flexinfer.core.lifecycle.engines import ENGINES, Engine, engine_named
-from flexinfer.core.lifecycle.engines.base import flags
+from flexinfer.core.lifecycle.engines.base import flag_names, flags
 from flexinfer.core.lifecycle.sources import BadSource, Source, parse_source
 from flexinfer.core.lifecycle.vram import estimate_mb, guess_format
 
@@ -70,6 +71,9 @@ def _modeldeployment(obj: Object, spec: ModelDeploymentSpec, engine: Engine) -> 
     if refused:
         return refused
     legacy = {"llamacpp": spec.llamacpp, "vllm": spec.vllm}.get(engine.name) or {}
+    adapters = adapters_of(engine, legacy.get(ADAPTERS), f"spec.{engine.name}.{ADAPTERS}")
+    if isinstance(adapters, Problem):
+        return adapters
     options = {name: value for name, value in legacy.items() if not isinstance(value, dict | list)}
     demand = _demand(spec.gpu, spec.resources.limits | spec.resources.requests, spec.vram_estimate_mb)
     ignored = _unknown(spec, "spec") + _present(spec, MODELDEPLOYMENT_IGNORED)
@@ -97,11 +101,13 @@ def _modeldeployment(obj: Object, spec: ModelDeploymentSpec, engine: Engine) -> 
             "args": tuple(spec.args),
             "env": tuple(_wire(item) for item in spec.env),
             "options": options,
+            "adapters": adapters,
             "port": spec.port,
             "aliases": _aliases(obj, spec.litellm),
             "ignored": ignored
             + _unused_options(engine, options, f"spec.{engine.name}")
-            + _unused_args(engine, spec.args),
+            + _unused_args(engine, spec.args)
+            + overridden(engine, options, tuple(spec.args), f"spec.{engine.name}"),
         },
     )
 
@@ -118,6 +124,9 @@ def _model(obj: Object, spec: ModelSpec, engine: Engine) -> Description | Proble
     args = options.pop("args", [])
     if not isinstance(args, list) or not all(isinstance(arg, str | int | float) for arg in args):
         return Problem("InvalidSpec", "spec.config.args", "must be a list of strings")
+    adapters = adapters_of(engine, options.pop(ADAPTERS, None), f"spec.config.{ADAPTERS}")
+    if isinstance(adapters, Problem):
+        return adapters
     environment = options.pop("env", {})
     if not isinstance(environment, dict):
         return Problem("InvalidSpec", "spec.config.env", "must be a map of names to values")
@@ -146,9 +155,13 @@ def _model(obj: Object, spec: ModelSpec, engine: Engine) -> Description | Proble
             "args": tuple(str(arg) for arg in args),
             "env": tuple({"name": str(name), "value": str(value)} for name, value in environment.items()),
             "options": options,
+            "adapters": adapters,
             "aliases": _aliases(obj, spec.litellm),
             "priority": spec.gpu.priority,
-            "ignored": ignored + _unused_options(engine, options, "spec.config") + _unused_args(engine, args),
+            "ignored": ignored
+            + _unused_options(engine, options, "spec.config")
+            + _unused_args(engine, args)
+            + overridden(engine, options, tuple(str(arg) for arg in args), "spec.config"),
         },
     )
 
@@ -167,6 +180,8 @@ def _description(obj: Object, engine: Engine, source: Source, demand: Demand, re
         demand.vendor, demand.count, demand.arch, vram, demand.vram_mb is None, form.lower() if form else None
     )
     speed = (*flags(engine.options, options), *args) if engine.name != "ollama" else _ollama_options(options)
+    if rest.get("adapters"):
+        speed += tuple(f"lora={one.name}:{one.source.text}:{one.scale}" for one in rest["adapters"])
     meta = obj["metadata"]
     return Description(
         key=key_of(obj),
@@ -286,6 +301,18 @@ def _unused_args(engine: Engine, args: list[Any]) -> tuple[tuple[str, str], ...]
     if args and not engine.takes_args:
         return (("spec.args", f"{engine.name} takes no arguments; set environment variables under env"),)
     return ()
+
+
+def overridden(
+    engine: Engine, options: dict[str, Any], args: tuple[str, ...], path: str
+) -> tuple[tuple[str, str], ...]:
+    """Arguments win over options and over what we set ourselves; that is said, not silent."""
+    named = flag_names(args)
+    lost = [
+        (f"{path}.{n}", o.flag) for n, o in engine.options.items() if n in options and o.flag.partition(" ")[0] in named
+    ]
+    ours = [(f"our own {flag}", flag) for flag in engine.own_flags if flag in named]
+    return tuple((what, f"the arguments set {flag.partition(' ')[0]} too, and they win") for what, flag in lost + ours)
 
 
 def _number(value: object) -> int | None:

@@ -1,13 +1,18 @@
 """What the rest of the lifecycle knows of an engine."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flexinfer.contracts.events import Device
 from flexinfer.contracts.kubernetes import Object
-from flexinfer.core.lifecycle.description import Description
+from flexinfer.core.lifecycle.description import Adapter, Description
+from flexinfer.core.lifecycle.engines.architectures import Architectures
 
 CPU = "CPU"
+# Formats vLLM and SGLang are told by the same name.
+WEIGHT_FORMS = {"awq": "awq", "gptq": "gptq", "fp8": "fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,11 @@ class Launch:
     port: int
     model_path: str
     cache_path: str
+    adapter_paths: Mapping[str, str] = field(default_factory=dict)  # of adapters that were fetched, by name
+
+    def adapter_path(self, adapter: Adapter) -> str:
+        """What the engine is given for a LoRA adapter: a path, or a repository it downloads itself."""
+        return self.adapter_paths.get(adapter.name) or adapter.source.location
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One engine option by its name in ``config``. ``switch``: the flag stands alone when true; ``off`` when false."""
+    """One engine option by its name in ``config``. ``switch``: the flag stands as it is when true;
+    ``off`` when false."""
 
     flag: str
     switch: bool = False
@@ -51,7 +62,9 @@ class Engine:
 
     ``images`` by vendor (a missing vendor needs ``spec.image``), ``schemes`` of sources it can load, ``health`` the
     path that answers 200 once requests are served (empty: only the port is probed), ``context_option`` the option
-    that holds the context length, ``parallel_option`` the one that multiplies it.
+    that holds the context length, ``parallel_option`` the one that multiplies it, ``startup_seconds`` the least a
+    start may take, ``adapter_schemes`` where its LoRA adapters may come from (none: it takes none),
+    ``architectures`` by vendor what its own images run on, ``own_flags`` those that routing and probes rely on.
     """
 
     name: str
@@ -67,11 +80,22 @@ class Engine:
     parallel_option: str = ""
     shared_memory: bool = False  # wants a large /dev/shm, for several accelerators
     takes_args: bool = True
+    startup_seconds: float = 600.0
+    adapter_schemes: frozenset[str] = frozenset()
+    architectures: Mapping[str, Architectures] = field(default_factory=dict)
+    own_flags: tuple[str, ...] = ("--host", "--port")
 
     @property
     def runs_on_cpu(self) -> bool:
         """Whether it can do without accelerators in the image it comes with."""
         return CPU in self.images
+
+    def refusal(self, device: Device) -> str:
+        """Why the engine's own image cannot run on a device; empty if it can, or nobody knows."""
+        known = self.architectures.get(device.vendor)
+        if known is None or not device.arch or known.includes(device.arch):
+            return ""
+        return f"{self.name} does not run on {device.arch} (it needs {known.text})"
 
 
 def env(name: str, value: str) -> Object:
@@ -82,8 +106,8 @@ def env(name: str, value: str) -> Object:
 def flags(engine_options: Mapping[str, Option], values: Mapping[str, Any]) -> tuple[str, ...]:
     """Options as command line, in the order of the table, so that equal specs give equal pods.
 
-    >>> flags({"contextSize": Option("-c"), "mlock": Option("--mlock", switch=True)}, {"mlock": True, "contextSize": 8})
-    ('-c', '8', '--mlock')
+    >>> flags({"contextSize": Option("-c"), "jinja": Option("--jinja", switch=True)}, {"jinja": True, "contextSize": 8})
+    ('-c', '8', '--jinja')
     """
     out: list[str] = []
     for name, option in engine_options.items():
@@ -92,10 +116,50 @@ def flags(engine_options: Mapping[str, Option], values: Mapping[str, Any]) -> tu
             continue
         if option.switch:
             chosen = option.flag if truthy(value) else option.off
-            out += [chosen] if chosen else []
+            out += chosen.split()
         else:
             out += [option.flag, text(value)]
     return tuple(out)
+
+
+def defaults(launch: Launch, shards: str, quantize: str = "", forms: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The user's options, and what follows from the placement: one shard per accelerator under the option
+    ``shards``, and under ``quantize`` the engine's name for the format of the weights (``forms``)."""
+    values = dict(launch.description.options)
+    if launch.count > 1:
+        values.setdefault(shards, launch.count)
+    form = (forms or {}).get(launch.description.demand.quantization or "")
+    if form:
+        values.setdefault(quantize, form)
+    return values
+
+
+def command_line(ours: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
+    """Our arguments and the user's, which win: a flag named there is left out here, because some engines refuse to
+    see a flag twice.
+
+    >>> command_line(("m", "--port", "1", "--metrics"), ("--port=2",))
+    ('m', '--metrics', '--port=2')
+    """
+    named = flag_names(extra)
+    kept: list[str] = []
+    keep = True
+    for part in ours:
+        if part.startswith("--"):
+            keep = _plain_name(part) not in named
+        if keep:
+            kept.append(part)
+    return (*kept, *extra)
+
+
+def flag_names(args: tuple[str, ...]) -> frozenset[str]:
+    """Names of the flags in a command line, without values and without a leading ``no-``."""
+    return frozenset(_plain_name(arg) for arg in args if re.match("--?[a-zA-Z]", arg))
+
+
+def _plain_name(arg: str) -> str:
+    name = arg.partition("=")[0]
+    return f"--{name[5:]}" if name.startswith("--no-") else name
 
 
 def truthy(value: object) -> bool:

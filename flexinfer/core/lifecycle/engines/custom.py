@@ -24,4 +24,5 @@ CUSTOM = Engine(
     launch=_launch,
     served_model=lambda _description: "",  # unknown: the name goes through as the client sent it
     health="",
+    own_flags=(),
 )

@@ -1,6 +1,21 @@
-"""llama.cpp's server: one GGUF file, CPUs and every vendor of GPUs."""
+"""llama.cpp's server: one GGUF file, CPUs and every vendor of GPUs.
 
-from flexinfer.core.lifecycle.engines.base import CPU, Engine, Launch, Option, Program, env, flags, object_name
+Command line: ``tools/server/README.md``, and the flags compiled into its 2026 builds, which take memory locking as
+``--load-mode mlock`` and several adapters separated by commas.
+"""
+
+from flexinfer.core.lifecycle.engines.base import (
+    CPU,
+    Engine,
+    Launch,
+    Option,
+    Program,
+    command_line,
+    env,
+    flags,
+    object_name,
+    text,
+)
 
 _IMAGE = "ghcr.io/ggml-org/llama.cpp"
 
@@ -17,7 +32,7 @@ _OPTIONS = {
     "cacheTypeV": Option("--cache-type-v"),
     "ropeFreqBase": Option("--rope-freq-base"),
     "ropeFreqScale": Option("--rope-freq-scale"),
-    "mlock": Option("--mlock", switch=True),
+    "mlock": Option("--load-mode mmap+mlock", switch=True),
     "jinja": Option("--jinja", switch=True, off="--no-jinja"),
     "embeddings": Option("--embeddings", switch=True),
     "chatTemplate": Option("--chat-template"),
@@ -39,7 +54,7 @@ def _launch(launch: Launch) -> Program:
         values["flashAttention"] = "on" if values["flashAttention"] else "off"
     if launch.vendor != CPU:
         values.setdefault("nGPULayers", 999)  # all of them: a device was asked for and measured
-    args = (
+    ours = (
         *_model(launch),
         "--alias", launch.description.key.name,
         "--host", launch.host,
@@ -47,9 +62,20 @@ def _launch(launch: Launch) -> Program:
         "--metrics",
         "--slots",
         *flags(_OPTIONS, values),
-        *launch.description.args,
+        *_lora(launch),
     )  # fmt: skip
+    args = command_line(ours, launch.description.args)
     return Program(args, env=(env("LLAMA_CACHE", launch.cache_path),) if not launch.model_path else ())
+
+
+def _lora(launch: Launch) -> tuple[str, ...]:
+    adapters = launch.description.adapters
+    if not adapters:
+        return ()
+    if all(one.scale is None for one in adapters):
+        return ("--lora", ",".join(launch.adapter_path(one) for one in adapters))
+    scaled = (f"{launch.adapter_path(one)}:{text(1.0 if one.scale is None else one.scale)}" for one in adapters)
+    return ("--lora-scaled", ",".join(scaled))
 
 
 LLAMACPP = Engine(
@@ -66,4 +92,6 @@ LLAMACPP = Engine(
     served_model=object_name,
     options=_OPTIONS,
     context_option="contextSize",
+    adapter_schemes=frozenset({"file"}),
+    own_flags=("--host", "--port", "--alias", "--metrics", "--slots"),
 )

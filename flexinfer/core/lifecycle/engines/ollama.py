@@ -1,6 +1,11 @@
-"""Ollama: pulls by tag. The pull happens before the server counts as started, so a ready pod has its model."""
+"""Ollama: pulls by tag. The pull happens before the server counts as started, so a ready pod has its model.
+
+It has no arguments but environment variables: ``envconfig/config.go``. Intel cards are reached through Vulkan, which
+is off unless asked for: ``docs/gpu.mdx``, which also says that NVIDIA needs compute capability 5.0.
+"""
 
 from flexinfer.core.lifecycle.description import Description
+from flexinfer.core.lifecycle.engines.architectures import Architectures
 from flexinfer.core.lifecycle.engines.base import CPU, Engine, Launch, Option, Program, env, text
 from flexinfer.core.lifecycle.sources import Source
 
@@ -40,6 +45,7 @@ def _launch(launch: Launch) -> Program:
         env=(
             env("OLLAMA_HOST", f"{launch.host}:{launch.port}"),
             env("OLLAMA_MODELS", launch.cache_path),
+            *((env("OLLAMA_VULKAN", "1"),) if launch.vendor == "INTEL" else ()),
             *settings,
         ),
     )
@@ -78,4 +84,6 @@ OLLAMA = Engine(
     context_option="contextSize",
     parallel_option="parallel",
     takes_args=False,
+    architectures={"NVIDIA": Architectures(50)},
+    own_flags=(),
 )

@@ -1,6 +1,22 @@
-"""SGLang."""
+"""SGLang.
 
-from flexinfer.core.lifecycle.engines.base import Engine, Launch, Option, Program, env, flags, object_name
+Command line: ``sglang/srt/server_args.py`` and ``sglang/srt/arg_groups``, release 0.5.23. There is an AMD image per
+release and card only, so AMD needs ``spec.image``. Architectures: the kernels of its wheels begin at Turing.
+"""
+
+from flexinfer.core.lifecycle.engines.architectures import Architectures
+from flexinfer.core.lifecycle.engines.base import (
+    WEIGHT_FORMS,
+    Engine,
+    Launch,
+    Option,
+    Program,
+    command_line,
+    defaults,
+    env,
+    flags,
+    object_name,
+)
 
 _OPTIONS = {
     "contextLength": Option("--context-length"),
@@ -22,13 +38,8 @@ _OPTIONS = {
 
 def _launch(launch: Launch) -> Program:
     source = launch.description.source
-    values = dict(launch.description.options)
-    if launch.count > 1:
-        values.setdefault("tensorParallelSize", launch.count)
-    form = launch.description.demand.quantization
-    if form in {"awq", "gptq", "fp8"}:
-        values.setdefault("quantization", form)
-    args = (
+    values = defaults(launch, "tensorParallelSize", "quantization", WEIGHT_FORMS)
+    ours = (
         "--model-path", launch.model_path or source.location,
         "--served-model-name", launch.description.key.name,
         "--host", launch.host,
@@ -36,8 +47,8 @@ def _launch(launch: Launch) -> Program:
         "--enable-metrics",
         *(("--revision", source.revision) if source.revision else ()),
         *flags(_OPTIONS, values),
-        *launch.description.args,
     )  # fmt: skip
+    args = command_line(ours, launch.description.args)
     return Program(args, command=("python3", "-m", "sglang.launch_server"), env=(env("HF_HOME", launch.cache_path),))
 
 
@@ -51,4 +62,7 @@ SGLANG = Engine(
     options=_OPTIONS,
     context_option="contextLength",
     shared_memory=True,
+    startup_seconds=900.0,
+    architectures={"NVIDIA": Architectures(75)},
+    own_flags=("--host", "--port", "--served-model-name", "--enable-metrics"),
 )

@@ -1,7 +1,20 @@
-"""NVIDIA TensorRT-LLM through ``trtllm-serve``."""
+"""NVIDIA TensorRT-LLM through ``trtllm-serve``.
+
+Command line: ``tensorrt_llm/commands/serve.py``. Architectures: its page Supported Hardware, Ampere and newer.
+"""
 
 from flexinfer.core.lifecycle.description import Description
-from flexinfer.core.lifecycle.engines.base import Engine, Launch, Option, Program, env, flags
+from flexinfer.core.lifecycle.engines.architectures import Architectures
+from flexinfer.core.lifecycle.engines.base import (
+    Engine,
+    Launch,
+    Option,
+    Program,
+    command_line,
+    defaults,
+    env,
+    flags,
+)
 
 _OPTIONS = {
     "maxSeqLen": Option("--max_seq_len"),
@@ -24,16 +37,14 @@ def _served(description: Description) -> str:
 
 def _launch(launch: Launch) -> Program:
     source = launch.description.source
-    values = dict(launch.description.options)
-    if launch.count > 1:
-        values.setdefault("tensorParallelSize", launch.count)
-    args = (
+    values = defaults(launch, "tensorParallelSize")
+    ours = (
         launch.model_path or source.location,
         "--host", launch.host,
         "--port", str(launch.port),
         *flags(_OPTIONS, values),
-        *launch.description.args,
     )  # fmt: skip
+    args = command_line(ours, launch.description.args)
     return Program(args, command=("trtllm-serve",), env=(env("HF_HOME", launch.cache_path),))
 
 
@@ -47,4 +58,6 @@ TENSORRT_LLM = Engine(
     options=_OPTIONS,
     context_option="maxSeqLen",
     shared_memory=True,
+    startup_seconds=1800.0,  # builds or tunes its kernels at the first start
+    architectures={"NVIDIA": Architectures(80)},
 )

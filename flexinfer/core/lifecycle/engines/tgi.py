@@ -1,6 +1,20 @@
-"""Hugging Face Text Generation Inference."""
+"""Hugging Face Text Generation Inference.
 
-from flexinfer.core.lifecycle.engines.base import Engine, Launch, Option, Program, env, flags
+Command line: ``docs/source/reference/launcher.md``. Its parser refuses a flag that is given twice. Architectures:
+``docs/source/installation_amd.md`` names MI210, MI250 and MI300.
+"""
+
+from flexinfer.core.lifecycle.engines.architectures import Architectures, names
+from flexinfer.core.lifecycle.engines.base import (
+    Engine,
+    Launch,
+    Option,
+    Program,
+    command_line,
+    defaults,
+    env,
+    flags,
+)
 
 _IMAGE = "ghcr.io/huggingface/text-generation-inference"
 
@@ -20,20 +34,15 @@ _QUANTIZE = {"awq": "awq", "gptq": "gptq", "fp8": "fp8", "int8": "bitsandbytes",
 
 def _launch(launch: Launch) -> Program:
     source = launch.description.source
-    values = dict(launch.description.options)
-    if launch.count > 1:
-        values.setdefault("numShard", launch.count)
-    form = launch.description.demand.quantization
-    if form in _QUANTIZE:
-        values.setdefault("quantize", _QUANTIZE[form])
-    args = (
+    values = defaults(launch, "numShard", "quantize", _QUANTIZE)
+    ours = (
         "--model-id", launch.model_path or source.location,
         "--hostname", launch.host,
         "--port", str(launch.port),
         *(("--revision", source.revision) if source.revision else ()),
         *flags(_OPTIONS, values),
-        *launch.description.args,
     )  # fmt: skip
+    args = command_line(ours, launch.description.args)
     return Program(args, env=(env("HUGGINGFACE_HUB_CACHE", launch.cache_path),))
 
 
@@ -51,4 +60,7 @@ TGI = Engine(
     options=_OPTIONS,
     context_option="maxTotalTokens",
     shared_memory=True,
+    startup_seconds=900.0,
+    architectures={"NVIDIA": Architectures(75), "AMD": Architectures(names=names("gfx90a gfx942"))},
+    own_flags=("--hostname", "--port"),
 )

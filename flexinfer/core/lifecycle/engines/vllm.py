@@ -1,6 +1,22 @@
-"""vLLM: Hugging Face checkpoints on GPUs."""
+"""vLLM: Hugging Face checkpoints on GPUs.
 
-from flexinfer.core.lifecycle.engines.base import Engine, Launch, Option, Program, env, flags, object_name
+Command line: ``vllm/engine/arg_utils.py`` and ``vllm/entrypoints/openai/cli_args.py``. Architectures: vLLM 0.31,
+Getting started, Installation, GPU.
+"""
+
+from flexinfer.core.lifecycle.engines.architectures import Architectures, names
+from flexinfer.core.lifecycle.engines.base import (
+    WEIGHT_FORMS,
+    Engine,
+    Launch,
+    Option,
+    Program,
+    command_line,
+    defaults,
+    env,
+    flags,
+    object_name,
+)
 
 _OPTIONS = {
     "maxModelLen": Option("--max-model-len"),
@@ -13,7 +29,6 @@ _OPTIONS = {
     "maxNumSeqs": Option("--max-num-seqs"),
     "maxNumBatchedTokens": Option("--max-num-batched-tokens"),
     "blockSize": Option("--block-size"),
-    "swapSpace": Option("--swap-space"),
     "cpuOffloadGB": Option("--cpu-offload-gb"),
     "tokenizer": Option("--tokenizer"),
     "chatTemplate": Option("--chat-template"),
@@ -24,28 +39,33 @@ _OPTIONS = {
     "enablePrefixCaching": Option("--enable-prefix-caching", switch=True, off="--no-enable-prefix-caching"),
     "enableChunkedPrefill": Option("--enable-chunked-prefill", switch=True, off="--no-enable-chunked-prefill"),
     "enableAutoToolChoice": Option("--enable-auto-tool-choice", switch=True),
+    "maxLoras": Option("--max-loras"),
+    "maxLoraRank": Option("--max-lora-rank"),
     "calculateKvScales": Option("--calculate-kv-scales", switch=True),
 }
 
 
 def _launch(launch: Launch) -> Program:
     source = launch.description.source
-    values = dict(launch.description.options)
-    if launch.count > 1:
-        values.setdefault("tensorParallelSize", launch.count)
-    form = launch.description.demand.quantization
-    if form in {"awq", "gptq", "fp8"}:
-        values.setdefault("quantization", form)
-    args = (
+    values = defaults(launch, "tensorParallelSize", "quantization", WEIGHT_FORMS)
+    ours = (
         launch.model_path or source.location,
         "--served-model-name", launch.description.key.name,
         "--host", launch.host,
         "--port", str(launch.port),
         *(("--revision", source.revision) if source.revision else ()),
         *flags(_OPTIONS, values),
-        *launch.description.args,
+        *_lora(launch),
     )  # fmt: skip
+    args = command_line(ours, launch.description.args)
     return Program(args, command=("vllm", "serve"), env=(env("HF_HOME", launch.cache_path),))
+
+
+def _lora(launch: Launch) -> tuple[str, ...]:
+    adapters = launch.description.adapters
+    if not adapters:
+        return ()
+    return ("--enable-lora", "--lora-modules", *(f"{one.name}={launch.adapter_path(one)}" for one in adapters))
 
 
 VLLM = Engine(
@@ -62,4 +82,11 @@ VLLM = Engine(
     options=_OPTIONS,
     context_option="maxModelLen",
     shared_memory=True,
+    startup_seconds=900.0,  # weights, compilation and graph capture
+    adapter_schemes=frozenset({"hf", "file"}),
+    architectures={
+        "NVIDIA": Architectures(75),
+        "AMD": Architectures(names=names("gfx90a gfx942 gfx950 gfx1100 gfx1101 gfx1150 gfx1151 gfx1200 gfx1201")),
+    },
+    own_flags=("--host", "--port", "--served-model-name"),
 )
