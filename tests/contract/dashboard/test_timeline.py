@@ -12,7 +12,7 @@ from flexinfer.adapters.web.dashboard.state import Board
 from flexinfer.adapters.web.dashboard.timeline import Timeline
 from flexinfer.runtime.journal import BadLine
 from flexinfer.runtime.tapes import bus_facts, tapes_of
-from tests.contract.dashboard.mixed_day import LENGTH, START, mixed_day, write_tape
+from tests.contract.dashboard.mixed_day import START, mixed_day, write_tape
 
 TAPES = Path(__file__).parents[2] / "tapes" / "recorded"
 DAY = mixed_day()
@@ -23,7 +23,7 @@ def test_any_moment_is_the_fold_of_what_was_before(monkeypatch: pytest.MonkeyPat
     travelled = Timeline("day", DAY)
 
     @settings(max_examples=25, deadline=None)
-    @given(st.floats(0, LENGTH))
+    @given(st.floats(0, DAY[-1][0] - START))
     def check(offset: float) -> None:
         at = START + offset
         plain = Board()
