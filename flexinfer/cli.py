@@ -21,6 +21,7 @@ _PROGRAMS = {
     "flexinfer-proxy": ("flexinfer.config.proxy", "ProxySettings", "flexinfer.apps.proxy"),
     "flexinfer-dashboard": ("flexinfer.config.dashboard", "DashboardSettings", "flexinfer.apps.dashboard"),
     "flexinfer-global-proxy": ("flexinfer.config.proxy", "GlobalProxySettings", "flexinfer.apps.global_proxy"),
+    "flexinfer-webhook": ("flexinfer.config.webhook", "WebhookSettings", "flexinfer.apps.webhook"),
 }
 
 
@@ -69,6 +70,11 @@ def dashboard() -> None:
 def global_proxy() -> None:
     """``flexinfer-global-proxy``."""
     sys.exit(run_program("flexinfer-global-proxy"))
+
+
+def webhook() -> None:
+    """``flexinfer-webhook``."""
+    sys.exit(run_program("flexinfer-webhook"))
 
 
 # flexinfer <command> -> (settings class in config.people, module with run(settings), what it does)
