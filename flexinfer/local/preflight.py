@@ -14,6 +14,7 @@ from flexinfer.local.demo_model import DemoModelMissing, find_demo_model
 from flexinfer.local.errors import UserError
 from flexinfer.local.nats_server import BusNotInstalled, find_binary
 from flexinfer.local.ports import free_port
+from flexinfer.testing.virtual.declared import ImpossibleFleet, VirtualFleet, load_fleet
 
 
 def require_extras() -> None:
@@ -60,6 +61,16 @@ def usable_ports(settings: UpSettings) -> tuple[int, int, int]:
         usable_port(settings.api_port, "--api-port"),
         usable_port(settings.proxy_port, "--proxy-port"),
     )
+
+
+def fleet(settings: UpSettings) -> VirtualFleet | None:
+    """The declared nodes. Raises UserError."""
+    if settings.fake_nodes is None:
+        return None
+    try:
+        return load_fleet(settings.fake_nodes)
+    except ImpossibleFleet as err:
+        raise UserError(f"--fake-nodes {err}") from err
 
 
 def example(settings: UpSettings) -> dict[str, Any] | None:

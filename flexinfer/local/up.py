@@ -23,7 +23,6 @@ from flexinfer.local import control_plane, preflight, running
 from flexinfer.local.chat import ask, curl
 from flexinfer.local.errors import UserError
 from flexinfer.local.fleet.agents import VirtualNodes, World
-from flexinfer.local.fleet.declared import VirtualFleet, load_fleet
 from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.local.ports import free_port
@@ -36,6 +35,7 @@ from flexinfer.ports import BusFact, Invalid, KubeError, KubeFact, NotFound, Rel
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import fail, host_name
 from flexinfer.runtime.tasks import Supervisor
+from flexinfer.testing.virtual.declared import VirtualFleet
 
 PART_DEADLINE = 60.0
 
@@ -86,7 +86,7 @@ def _cancel_on_signal() -> asyncio.Event:
 async def _up(settings: UpSettings, progress: Progress, stack: AsyncExitStack) -> None:
     preflight.require_extras()
     manifest = preflight.example(settings)
-    fleet = None if settings.fake_nodes is None else load_fleet(settings.fake_nodes)
+    fleet = preflight.fleet(settings)
     ports = preflight.usable_ports(settings)
     progress.title(f"FlexInfer {__version__} on this machine")
     system = await _start(settings, progress, stack, ports, fleet)

@@ -37,8 +37,8 @@ class Inventory:
 
 
 def rank(unit: Unit) -> tuple[int, int, int]:
-    """Order of architectures within one vendor; (-1, ...) if unknown."""
-    if unit.arch is None:
+    """Order of architectures within one vendor; (-1, ...) if unknown. Intel's names have none."""
+    if unit.arch is None or unit.vendor == "INTEL":
         return -1, 0, 0
     if unit.vendor == "AMD":
         return gfx.order(unit.arch)

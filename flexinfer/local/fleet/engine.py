@@ -14,13 +14,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from flexinfer.local.fleet import signals
-from flexinfer.local.fleet.declared import Speed, VirtualNode
 from flexinfer.runtime.process import run_app, stop_signals
 from flexinfer.runtime.tasks import Supervisor
 from flexinfer.testing.fake_engine import FakeEngine, Speeds
+from flexinfer.testing.virtual import signals
+from flexinfer.testing.virtual.declared import VirtualNode
 
-PROMPT_TOKENS = 64  # the declared time to the first token is for a prompt of this length
 LOOK_SECONDS = 0.5
 
 
@@ -40,18 +39,12 @@ def _environment_host() -> str:
     return os.environ.get("OLLAMA_HOST", os.environ.get("HOST", "127.0.0.1")).partition(":")[0]
 
 
-def speeds_of(speed: Speed) -> Speeds:
-    """Declared speed as the fake engine's."""
-    prompt = PROMPT_TOKENS / speed.first_token if speed.first_token > 0 else 1e9
-    return Speeds(speed.tokens_per_second, prompt)
-
-
 async def serve(args: argparse.Namespace, node: VirtualNode) -> int:
     """Answer until SIGTERM, following the declared faults."""
     stop = stop_signals()
 
     def now() -> Speeds:
-        return speeds_of(signals.speed(node, args.alias, time.time() - args.virtual_since))
+        return signals.engine_speeds(node, args.alias, time.time() - args.virtual_since)
 
     engine = FakeEngine(speeds=now(), host=args.host, port=args.port, models=(args.alias,))
     await engine.start()

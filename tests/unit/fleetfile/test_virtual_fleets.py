@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexinfer.local.errors import UserError
-from flexinfer.local.fleet import signals
-from flexinfer.local.fleet.declared import load_fleet, parse_fleet
+from flexinfer.core.hardware.inventory import take
+from flexinfer.testing.fleet import ImpossibleFleet, load_fleet, parse_fleet
+from flexinfer.testing.virtual import signals
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "flexinfer" / "local" / "examples"
 GPU = {"vendor": "NVIDIA", "product": "L4", "arch": "sm_89", "memory": "24Gi", "count": 2}
@@ -26,6 +26,15 @@ def test_the_examples_are_the_fleets_they_claim() -> None:
     rack = load_fleet(EXAMPLES / "rack.yaml").expanded()
     assert len(rack) == 30
     assert {gpu.vendor for node in rack for gpu in node.gpus} == {"NVIDIA", "AMD", "INTEL"}
+
+
+@pytest.mark.parametrize("example", ["home-lab", "rack"])
+def test_every_node_of_the_examples_has_an_inventory_of_all_its_devices(example: str) -> None:
+    for node in load_fleet(EXAMPLES / f"{example}.yaml").expanded():
+        found = take(signals.findings(node, 0.0), signals.cpu(node))
+
+        assert len(found.counted) == sum(gpu.count for gpu in node.gpus)
+        assert found.vendor == (node.gpus[0].vendor if node.gpus else None)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,7 @@ def test_the_examples_are_the_fleets_they_claim() -> None:
     ],
 )  # fmt: skip
 def test_an_impossible_fleet_is_refused_with_path_and_reason(document: object, path: str, reason: str) -> None:
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(ImpossibleFleet) as refused:
         parse_fleet(document, "file")
 
     assert str(refused.value).startswith(f"file: {path}: ")
@@ -57,9 +66,9 @@ def test_a_file_that_is_no_yaml_or_is_missing_is_one_sentence(tmp_path: Path) ->
     bad = tmp_path / "bad.yaml"
     bad.write_text("nodes: [")
 
-    with pytest.raises(UserError, match="is not YAML"):
+    with pytest.raises(ImpossibleFleet, match="is not YAML"):
         load_fleet(bad)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(ImpossibleFleet, match="cannot be read"):
         load_fleet(tmp_path / "none.yaml")
 
 

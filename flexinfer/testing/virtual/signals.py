@@ -1,14 +1,17 @@
 """What a virtual node says at a given moment: pure functions of the declaration, the time and the seed."""
 
 import math
-import random
+import zlib
 
-from flexinfer.contracts.events import NodeState
-from flexinfer.core.hardware.findings import Fault, Live, Unit
-from flexinfer.local.fleet.declared import Gpu, NodeFault, Speed, VirtualNode
+from flexinfer.contracts.events import Cpu, NodeState
+from flexinfer.core.hardware.findings import Attempt, Fault, Findings, Live, Unit
+from flexinfer.core.hardware.inventory import VENDORS
+from flexinfer.testing.fake_engine import Speeds
+from flexinfer.testing.virtual.declared import Gpu, NodeFault, Speed, VirtualNode
 
 SLOW_FACTOR = 0.1
 SOURCE = "declared"
+PROMPT_TOKENS = 64  # the declared time to the first token is for a prompt of this length
 
 
 def active(node: VirtualNode, elapsed: float) -> frozenset[str]:
@@ -18,6 +21,18 @@ def active(node: VirtualNode, elapsed: float) -> frozenset[str]:
         return fault.at <= elapsed and (fault.lasting == 0 or elapsed < fault.at + fault.lasting)
 
     return frozenset(fault.kind for fault in node.faults if holds(fault))
+
+
+def edges(node: VirtualNode) -> tuple[float, ...]:
+    """Seconds after the start at which something declared begins or ends, in order."""
+    ends = {fault.at + fault.lasting for fault in node.faults if fault.lasting}
+    return tuple(sorted({fault.at for fault in node.faults} | ends))
+
+
+def cpu(node: VirtualNode) -> Cpu:
+    """The declared processor."""
+    shape = node.cpu
+    return Cpu(model=shape.model, threads=shape.threads, memory_mib=shape.memory, avx512=shape.avx512)
 
 
 def uuid_of(node: VirtualNode, index: int) -> str:
@@ -44,10 +59,21 @@ def units(node: VirtualNode, elapsed: float) -> tuple[Unit, ...]:
     )  # fmt: skip
 
 
+def findings(node: VirtualNode, elapsed: float) -> tuple[Findings, ...]:
+    """What the probe of each declared vendor would tell at this moment."""
+    found = units(node, elapsed)
+    return tuple(
+        Findings(vendor, tuple(unit for unit in found if unit.vendor == vendor), (Attempt(SOURCE, "ok"),))
+        for vendor in VENDORS
+        if any(unit.vendor == vendor for unit in found)
+    )
+
+
 def utilisation(node: VirtualNode, elapsed: float, seed: int, index: int) -> float:
     """Percent, from the declared pattern; the same arguments always give the same figure."""
     pattern = node.telemetry
-    noise = random.Random(f"{seed}/{node.name}/{index}/{elapsed:.3f}").uniform(-1, 1) * pattern.noise  # noqa: S311 - repeatable noise
+    drawn = zlib.crc32(f"{seed}/{node.name}/{index}/{elapsed:.3f}".encode()) / 2**31 - 1  # -1..1, repeatable
+    noise = drawn * pattern.noise
     wave = pattern.amplitude * math.sin(2 * math.pi * elapsed / pattern.period)
     return round(min(max(pattern.base + wave + noise, 0.0), 100.0), 2)
 
@@ -85,3 +111,10 @@ def speed(node: VirtualNode, model: str, elapsed: float) -> Speed:
     if "slow" not in active(node, elapsed):
         return declared
     return Speed(tokens_per_second=declared.tokens_per_second * SLOW_FACTOR, first_token=declared.first_token)
+
+
+def engine_speeds(node: VirtualNode, model: str, elapsed: float) -> Speeds:
+    """The same as the fake engine counts it."""
+    found = speed(node, model, elapsed)
+    prompt = PROMPT_TOKENS / found.first_token if found.first_token > 0 else 1e9
+    return Speeds(found.tokens_per_second, prompt)

@@ -9,11 +9,14 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from flexinfer.config.common import Duration
-from flexinfer.local.errors import UserError
 
 _SIZES = {"Mi": 1, "Gi": 1024, "Ti": 1024 * 1024}
 _ARCHES = {"NVIDIA": r"sm_\d{2,3}", "AMD": r"gfx[0-9a-f]{3,5}", "INTEL": r"[a-z0-9-]+"}
 MAX_NODES = 1000
+
+
+class ImpossibleFleet(ValueError):
+    """A file that cannot be read or cannot be a fleet: which file, where in it, and why, in one sentence."""
 
 
 def _mebibytes(value: object) -> object:
@@ -158,21 +161,21 @@ def names_of(node: VirtualNode) -> tuple[str, ...]:
 
 
 def parse_fleet(document: Any, where: str) -> VirtualFleet:
-    """Validate a decoded document. Raises UserError with the path inside the file and the reason."""
+    """Validate a decoded document. Raises ImpossibleFleet with the path inside the file and the reason."""
     try:
         return VirtualFleet.model_validate(document)
     except ValidationError as err:
         first = err.errors()[0]
         path = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise UserError(f"{where}: {path}: {first['msg'].removeprefix('Value error, ')}") from err
+        raise ImpossibleFleet(f"{where}: {path}: {first['msg'].removeprefix('Value error, ')}") from err
 
 
 def load_fleet(path: Path) -> VirtualFleet:
-    """Read and validate a fleet file. Raises UserError."""
+    """Read and validate a fleet file. Raises ImpossibleFleet."""
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as err:
-        raise UserError(f"--fake-nodes {path}: cannot be read: {err}") from err
+        raise ImpossibleFleet(f"{path}: cannot be read: {err}") from err
     except yaml.YAMLError as err:
-        raise UserError(f"--fake-nodes {path}: is not YAML: {' '.join(str(err).split())}") from err
-    return parse_fleet(document, f"--fake-nodes {path}")
+        raise ImpossibleFleet(f"{path}: is not YAML: {' '.join(str(err).split())}") from err
+    return parse_fleet(document, str(path))

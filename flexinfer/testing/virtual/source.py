@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flexinfer.contracts.envelope import Event
-from flexinfer.contracts.events import Cpu, EngineTelemetry, Vendor
-from flexinfer.core.hardware.findings import Attempt, Findings, Live
+from flexinfer.contracts.events import EngineTelemetry, Vendor
+from flexinfer.core.hardware.findings import Findings, Live
 from flexinfer.core.hardware.inventory import VENDORS
 from flexinfer.core.hardware.machine import Memory
-from flexinfer.local.fleet import signals
-from flexinfer.local.fleet.declared import VirtualNode
-from flexinfer.ports import Bus
+from flexinfer.ports import Publisher
+from flexinfer.testing.virtual import signals
+from flexinfer.testing.virtual.declared import VirtualNode
 
 BUSY_REQUESTS = 4  # an engine that answers so many at once shows as fully loaded
 
@@ -40,11 +40,6 @@ class Scene:
         total = self.node.cpu.memory
         return Memory(total, max(total - (0 if self.node.gpus else self.used_mib()), 0))
 
-    def cpu(self) -> Cpu:
-        """The declared processor."""
-        shape = self.node.cpu
-        return Cpu(model=shape.model, threads=shape.threads, memory_mib=shape.memory, avx512=shape.avx512)
-
     def silent(self) -> bool:
         """Whether the agent is declared to say nothing now."""
         return "silent" in signals.active(self.node, self.elapsed())
@@ -61,9 +56,8 @@ class DeclaredSource:
 
     async def find(self) -> Findings:
         """The devices as declared for this moment."""
-        found = signals.units(self._scene.node, self._scene.elapsed())
-        mine = tuple(unit for unit in found if unit.vendor == self.vendor)
-        return Findings(self.vendor, mine, (Attempt(signals.SOURCE, "ok"),))
+        found = signals.findings(self._scene.node, self._scene.elapsed())
+        return next(each for each in found if each.vendor == self.vendor)
 
     async def sample(self) -> Mapping[str, Live]:
         """Their figures now."""
@@ -80,7 +74,7 @@ def sources_of(scene: Scene) -> tuple[DeclaredSource, ...]:
 class Muted:
     """The bus as a node with a ``silent`` fault sees it: what it says is lost while the fault holds."""
 
-    def __init__(self, bus: Bus, scene: Scene) -> None:
+    def __init__(self, bus: Publisher, scene: Scene) -> None:
         self._bus = bus
         self._scene = scene
 
