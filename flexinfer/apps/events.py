@@ -1,10 +1,13 @@
-"""``flexinfer events tail|show``: what is said on the bus, as people or scripts read it."""
+"""``flexinfer events tail|show|record``: what is said on the bus, for people, scripts and tapes."""
 
 import asyncio
 import sys
+from collections import deque
+from dataclasses import dataclass, field
 
 import msgspec
 
+from flexinfer import __version__
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.config.people import EventsSettings
 from flexinfer.contracts.envelope import Event, encode_event
@@ -12,13 +15,18 @@ from flexinfer.contracts.topics import TOPICS
 from flexinfer.ports import BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.connecting import wait_connected
-from flexinfer.runtime.process import fail, stop_signals
+from flexinfer.runtime.journal import VERSION, Header
+from flexinfer.runtime.process import fail, host_name, stop_signals
+from flexinfer.runtime.recording import COMPONENT, Limits, Recorder, pack, prune
+from flexinfer.runtime.sifting import Wanted, hiding, wanted
 
 QUEUE_LIMIT = 20_000
+ALL = tuple(topic.data for topic in TOPICS.values())
+BEAT = 0.2
 
 
 async def run(settings: EventsSettings) -> int:
-    """Print until the count is reached or a signal comes; exit code 1 if the bus cannot be read."""
+    """Print or record until the count is reached or a signal comes; exit code 1 if the bus cannot be read."""
     clock = SystemClock()
     bus = await NatsBus.start(
         settings.nats_url, name="events", cluster=settings.cluster, credentials=settings.nats_credentials,
@@ -26,9 +34,13 @@ async def run(settings: EventsSettings) -> int:
     )  # fmt: skip
     try:
         await wait_connected(bus, settings.nats_url)
-        if settings.action == "show":
-            return await _show(settings, bus, clock.now())
-        return await _tail(settings, bus)
+        match settings.action:
+            case "show":
+                return await _show(settings, bus, clock.now())
+            case "record":
+                return await _record(settings, bus, clock)
+            case _:
+                return await _tail(settings, bus)
     except (BusUnavailable, BusRefused) as err:
         return fail(f"flexinfer events: {err}")
     except BrokenPipeError:
@@ -38,59 +50,122 @@ async def run(settings: EventsSettings) -> int:
 
 
 async def _show(settings: EventsSettings, bus: NatsBus, now: float) -> int:
-    shown = 0
+    shown, test = 0, wanted(settings.filter)
     async for event in await bus.history(since=now - settings.since):
-        if wanted(event, settings.filter):
-            write(event, settings.output)
+        if test(event):
+            write((event,), settings.output)
             shown += 1
             if settings.count and shown >= settings.count:
                 break
     return 0
 
 
-async def _tail(settings: EventsSettings, bus: NatsBus) -> int:
-    queue: asyncio.Queue[Event | None] = asyncio.Queue(QUEUE_LIMIT)
-    dropped = 0
+@dataclass(slots=True)
+class Backlog:
+    """Events on their way to a terminal. A full one drops what comes, counted: the bus is never held up."""
 
-    def sink(fact: BusFact) -> None:
-        nonlocal dropped
-        if isinstance(fact, Snapshot) or not wanted(fact, settings.filter):
+    test: Wanted
+    limit: int = QUEUE_LIMIT
+    dropped: int = 0
+    events: deque[Event] = field(default_factory=deque)
+    some: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def sink(self, fact: BusFact) -> None:
+        """For ``Bus.follow``; snapshots are no news."""
+        if isinstance(fact, Snapshot) or not self.test(fact):
             return
-        try:
-            queue.put_nowait(fact)
-        except asyncio.QueueFull:
-            dropped += 1
+        if len(self.events) >= self.limit:
+            self.dropped += 1
+            return
+        self.events.append(fact)
+        self.some.set()
 
+    def take(self) -> tuple[Event, ...]:
+        """All that waits."""
+        found = tuple(self.events)
+        self.events.clear()
+        self.some.clear()
+        return found
+
+    def complaint(self) -> str:
+        """What was dropped since the last call; empty if nothing."""
+        count, self.dropped = self.dropped, 0
+        return f"flexinfer events: {count} events dropped, the terminal is slower than the bus\n" if count else ""
+
+
+async def _tail(settings: EventsSettings, bus: NatsBus) -> int:
+    backlog = Backlog(wanted(settings.filter))
     stop = stop_signals()
-    subscription = await bus.follow(tuple(topic.data for topic in TOPICS.values()), sink)
+    subscription = await bus.follow(ALL, backlog.sink)
     shown = 0
     try:
         while not stop.is_set() and not (settings.count and shown >= settings.count):
             try:
-                async with asyncio.timeout(0.2):
-                    event = await queue.get()
+                async with asyncio.timeout(BEAT):
+                    await backlog.some.wait()
             except TimeoutError:
                 continue
-            if event is not None:
-                write(event, settings.output)
-                shown += 1
-            if dropped:
-                sys.stderr.write(f"flexinfer events: {dropped} events dropped, the terminal is slower than the bus\n")
-                dropped = 0
+            events = backlog.take()
+            if settings.count:
+                events = events[: settings.count - shown]
+            write(events, settings.output)
+            shown += len(events)
+            sys.stderr.write(backlog.complaint())
     finally:
         await subscription.close()
     return 0
 
 
-def wanted(event: Event, text: str) -> bool:
-    """Whether the filter text occurs in the event's type or subject."""
-    return not text or text in event.type or text in event.subject
+async def _record(settings: EventsSettings, bus: NatsBus, clock: SystemClock) -> int:
+    sift, test = hiding([word for word in settings.hide.split(",") if word]), wanted(settings.filter)
+    limits = Limits(settings.max_size << 20, settings.max_age, settings.keep)
+    shown = {"filter": settings.filter, "cluster": settings.cluster}
+    header = Header(
+        tape="flexinfer", version=VERSION, component=COMPONENT, instance=host_name(), release=__version__,
+        started=clock.now(), settings=shown,
+    )  # fmt: skip
+    try:
+        recorder = Recorder(settings.out, header, limits, lambda event: sift(event) if test(event) else None)
+    except OSError as err:
+        return fail(f"flexinfer events: {settings.out}: {err.strerror or err}")
+    stop = stop_signals()
+    subscription = await bus.follow(ALL, lambda fact: recorder.take(clock.now(), fact))
+    sys.stderr.write(f"flexinfer events: recording into {settings.out}, Ctrl-C ends it\n")
+    try:
+        while not stop.is_set() and not (settings.count and recorder.events >= settings.count):
+            try:
+                async with asyncio.timeout(BEAT):
+                    await stop.wait()
+            except TimeoutError:
+                await _tidy(settings, recorder, header)
+    finally:
+        await subscription.close()
+        recorder.close()
+        await _tidy(settings, recorder, header)
+    sys.stderr.write(f"flexinfer events: {recorder.events} events in {recorder.parts} tape(s) in {settings.out}\n")
+    return 0
 
 
-def write(event: Event, output: str) -> None:
-    """One line on stdout, flushed, so that a pipe sees it at once."""
-    sys.stdout.write(line(event) + "\n" if output == "text" else encode_event(event).decode() + "\n")
+async def _tidy(settings: EventsSettings, recorder: Recorder, header: Header) -> None:
+    while recorder.finished:
+        path = recorder.finished.pop(0)
+        try:
+            if settings.compress:
+                await asyncio.to_thread(pack, path)
+            await asyncio.to_thread(prune, settings.out, header, settings.keep)
+        except OSError as err:
+            sys.stderr.write(f"flexinfer events: {path}: {err.strerror or err}\n")
+
+
+def write(events: tuple[Event, ...], output: str) -> None:
+    """One line each on stdout, flushed, so that a pipe sees them at once."""
+    show = line if output == "text" else _json
+    sys.stdout.write("".join(show(event) + "\n" for event in events))
     sys.stdout.flush()
+
+
+def _json(event: Event) -> str:
+    return encode_event(event).decode()
 
 
 def line(event: Event) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from flexinfer.config.common import Duration, Port, Settings, setting
+from flexinfer.config.common import BusSettings, Duration, Port, Settings, setting
 
 
 class UpSettings(Settings):
@@ -25,13 +25,14 @@ class UpSettings(Settings):
     record: Path | None = setting(None, "directory for tapes of manager, extender and proxy, for flexinfer replay")
 
 
-class ClientSettings(Settings):
-    """How a command finds the system: an address given, or the ``flexinfer up`` running on this machine."""
+class ClientSettings(BusSettings):
+    """How a command finds the system: an address, the ``flexinfer up`` on this machine, or a cluster."""
 
-    nats_url: str = setting("", "bus address; empty: that of the running flexinfer up", env="NATS_URL")
-    nats_credentials: Path | None = setting(None, "file with NATS credentials")
-    nats_ca: Path | None = setting(None, "PEM file of the CA that signed the bus certificate")
-    cluster: str = setting("default", "cluster name in subjects")
+    nats_url: str = setting(
+        "", "bus address; empty: the running flexinfer up, else the bus of --kubeconfig", env="NATS_URL"
+    )
+    kubeconfig: Path | None = setting(None, "reach the bus of this cluster by port-forward", env="KUBECONFIG")
+    release_namespace: str = setting("flexinfer-system", "where the bus runs in that cluster")
 
 
 class StatusSettings(ClientSettings):
@@ -41,13 +42,20 @@ class StatusSettings(ClientSettings):
 
 
 class EventsSettings(ClientSettings):
-    """Events of the bus: ``tail`` follows what is published, ``show`` prints what the log kept."""
+    """Events of the bus: ``tail`` follows what is published, ``show`` prints what the log kept, ``record`` writes
+    tapes for flexinfer replay and flexinfer-dashboard --tape."""
 
-    action: Literal["tail", "show"] = setting("tail", "tail or show", positional=True)
-    filter: str = setting("", "only events whose type or subject contains this text")
+    action: Literal["tail", "show", "record"] = setting("tail", "tail, show or record", positional=True)
+    filter: str = setting("", "words that must occur in type, subject or source, -word must not (--filter=-word)")
     since: Duration = setting(3600.0, "show: how far back")
     count: int = setting(0, "stop after this many events; 0: no limit", ge=0)
     output: Literal["text", "json"] = setting("text", "format; json is one CloudEvent per line")
+    out: Path = setting(Path("tapes"), "record: directory of the tapes")
+    max_size: int = setting(64, "record: MiB after which a new tape begins; 0: never", ge=0)
+    max_age: Duration = setting(3600.0, "record: time after which a new tape begins; 0: never")
+    keep: int = setting(0, "record: finished tapes that stay, the oldest go first; 0: all", ge=0)
+    compress: bool = setting(True, "record: pack finished tapes with gzip")
+    hide: str = setting("", "record: names or addresses to write as hidden-1, hidden-2, ...; separated by commas")
 
 
 class ReplaySettings(Settings):
@@ -55,6 +63,15 @@ class ReplaySettings(Settings):
 
     tape: Path | None = setting(None, "tape written with --record, plain or gzip", positional=True)
     output: Literal["text", "json"] = setting("text", "format; json is one decision per line, always the same bytes")
+    until: str = setting("", "stop there: Unix seconds, 2026-11-29T19:16:00, or +90s from the start of the tape")
+    node: str = setting("", "only decisions this node has a part in")
+    diff: bool = setting(False, "compare with what was decided then, as told by the tapes in the same directory")
+    against: Path | None = setting(None, "compare with this tape, directory of tapes, or trace (--output json) instead")
+    weights: str = setting("", "what would other weights have decided, and at what price: tps=1,cost=0")
+    policy: Path | None = setting(None, "the same, with the weights in a YAML file")
+    serve: bool = setting(False, "play the tape into a private bus, for dashboards and tests, until interrupted")
+    speed: float = setting(1.0, "serve: times as fast as it was; 0: at once", ge=0)
+    port: Port = setting(0, "serve: port of the private bus; 0: a free one")
 
 
 class ExplainSettings(ClientSettings):

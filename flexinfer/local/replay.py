@@ -1,41 +1,77 @@
 """``flexinfer replay TAPE``: what a recorded process decided, decided again by the same reducers."""
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+import yaml
+
+from flexinfer.config.common import parse_duration
 from flexinfer.config.people import ReplaySettings
-from flexinfer.core.placement.explanation import sentence
+from flexinfer.core.placement.explanation import parse_weights
+from flexinfer.local import playing
+from flexinfer.local.nats_server import BusNotInstalled, BusNotStarted
+from flexinfer.local.replay_words import line
+from flexinfer.ports import BusUnavailable
 from flexinfer.runtime.process import fail
+from flexinfer.testing.comparing import (
+    SHOWN_FIELDS,
+    about,
+    compare,
+    fields,
+    otherwise,
+    recorded,
+    trace_of,
+    until,
+    what_of,
+)
 from flexinfer.testing.replay import BadLine, NotReplayable, Step, Tape, load, replay
 
 SOME_LINES_LOST = 3
+DIFFERENT = 4
 
 
 async def run(settings: ReplaySettings) -> int:
-    """0 if every line was read, 3 if some were not, 1 if the tape is none of ours."""
+    """0 if every line was read, 3 if some were not, 4 if a comparison finds differences, 1 if the tape is none."""
     if settings.tape is None:
         return fail(
-            "flexinfer replay: name a tape; --record DIR of manager, extender, proxy and flexinfer up writes one", 2
-        )
+            "flexinfer replay: name a tape; --record DIR of manager, extender, proxy and flexinfer up writes one, "
+            "flexinfer events record another", 2
+        )  # fmt: skip
     try:
-        tape = load(_file(settings.tape))
-        steps = replay(tape)
-        if settings.output == "text":
-            _say(_title(tape))
-        for step in steps:
-            _say(line(step) if settings.output == "text" else step.line().decode())
+        path = _file(settings.tape)
+        tape = load(path)
+        if settings.until:
+            tape = until(tape, _moment(settings.until, tape.header.started))
+        code = await _do(settings, path, tape)
     except OSError as err:
         if isinstance(err, BrokenPipeError):
             return 0
-        return fail(f"flexinfer replay: {settings.tape}: {err.strerror or err}")
-    except (BadLine, NotReplayable) as err:
+        return fail(f"flexinfer replay: {err.filename or settings.tape}: {err.strerror or err}")
+    except (BadLine, NotReplayable, ValueError, BusNotInstalled, BusNotStarted, BusUnavailable) as err:
         return fail(f"flexinfer replay: {settings.tape}: {getattr(err, 'reason', err)}")
     for bad in tape.bad:
         sys.stderr.write(f"flexinfer replay: {settings.tape}: {bad}\n")
-    return SOME_LINES_LOST if tape.bad else 0
+    return code or (SOME_LINES_LOST if tape.bad else 0)
+
+
+async def _do(settings: ReplaySettings, path: Path, tape: Tape) -> int:
+    if settings.serve:
+        return await playing.serve(tape, settings.speed, settings.port)
+    weights = _weights(settings)
+    if weights:
+        return _what_if(tape, weights)
+    if settings.diff or settings.against:
+        return _compare(settings, path, tape)
+    steps: Iterator[Step] = replay(tape)
+    if settings.output == "text":
+        _say(_title(tape))
+    for step in steps:
+        if not settings.node or about(step, settings.node):
+            _say(line(step) if settings.output == "text" else step.line().decode())
+    return 0
 
 
 def _file(path: Path) -> Path:
@@ -49,6 +85,77 @@ def _file(path: Path) -> Path:
     return tapes[0]
 
 
+def _moment(text: str, started: float) -> float:
+    """Raises ValueError."""
+    if text.startswith("+"):
+        return started + float(str(parse_duration(text[1:])))
+    if re.fullmatch(r"[0-9.]+", text):
+        return float(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no moment; write Unix seconds, 2026-11-29T19:16:00 or +90s") from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _weights(settings: ReplaySettings) -> dict[str, float]:
+    """Raises ValueError, OSError."""
+    found: dict[str, float] = {}
+    if settings.policy:
+        try:
+            document = yaml.safe_load(settings.policy.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as err:
+            raise ValueError(f"{settings.policy} is no YAML: {err}") from None
+        weights = document.get("weights", document) if isinstance(document, dict) else None
+        if not isinstance(weights, dict):
+            raise ValueError(f"{settings.policy} holds no weights; write for example tps: 0.7")
+        found = parse_weights([f"{name}={value}" for name, value in weights.items()])
+    return found | parse_weights([settings.weights])
+
+
+def _what_if(tape: Tape, weights: dict[str, float]) -> int:
+    changed, count = otherwise(tape, weights)
+    for other in changed:
+        _say(f"{_clock(other.at)} {other.line}")
+    behind = [other.lost for other in changed if other.lost is not None]
+    mean = (
+        f"; by the recorded weights they score {sum(behind) / len(behind):.1f} points less on average" if behind else ""
+    )
+    _say(f"{len(changed)} of {count} placements would be decided otherwise{mean}")
+    return DIFFERENT if changed else 0
+
+
+def _compare(settings: ReplaySettings, path: Path, tape: Tape) -> int:
+    against = settings.against or path.parent
+    if settings.against and settings.against.is_file() and _is_trace(settings.against):
+        then = trace_of(settings.against)
+    else:
+        then = list(recorded(tape, [against]))
+    if not then:
+        raise ValueError(
+            f"nothing tells what was decided then: {against} holds no decision of this {tape.header.component}"
+        )
+    found = compare(then, replay(tape))
+    for old, new in found.changed:
+        name = what_of(old.data) or f"{old.kind} {old.key}"
+        _say(f"{name}: decided differently" if new is not None else f"{name}: not decided")
+        if new is not None:
+            lines = list(fields(old.data, new))
+            for text in lines[:SHOWN_FIELDS]:
+                _say(f"  {text}")
+            if len(lines) > SHOWN_FIELDS:
+                _say(f"  ... and {len(lines) - SHOWN_FIELDS} more fields")
+    more = f"; {found.more} more were decided now, which no tape tells" if found.more else ""
+    verdict = "identical, byte for byte" if not found.changed else f"{len(found.changed)} differ"
+    _say(f"{found.same} of {len(then)} recorded decisions are decided again: {verdict}{more}")
+    return DIFFERENT if found.changed else 0
+
+
+def _is_trace(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(6) == b'{"at":'
+
+
 def _title(tape: Tape) -> str:
     head = tape.header
     first = f"{head.component} {head.instance}, recorded by release {head.release} from {_date(head.started)}"
@@ -59,70 +166,9 @@ def _date(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def line(step: Step) -> str:
-    """``12:34:56.789 placement  default/pod  n1 leads 2 of 3 nodes ...``, on one line."""
-    when = datetime.fromtimestamp(step.at, UTC)
-    text = " ".join(_WORDS[step.kind](step.data).split())
-    return f"{when:%H:%M:%S}.{when.microsecond // 1000:03d} {step.kind:<10} {step.key}  {text}"
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S}"
 
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
-
-
-def _preemption(data: dict[str, Any]) -> str:
-    names = sorted(data.get("NodeNameToMetaVictims") or {})
-    return f"evictions would help on {', '.join(names)}" if names else "evictions would help nowhere"
-
-
-def _phase(data: dict[str, Any]) -> str:
-    if data.get("gone"):
-        return "gone"
-    change = f"{data['previous']} → {data['phase']}" if data.get("previous") else str(data["phase"])
-    return f"{change} ({data['reason']}): {data['message']}"
-
-
-def _effect(data: dict[str, Any]) -> str:
-    match data.get("do"):
-        case "Note":
-            return f"{data['type']} event {data['reason']}: {data['message']}"
-        case "Publish":
-            return f"publish {data['type'].removeprefix('ai.flexinfer.')}{_published(data['data'])}"
-        case "Error":
-            return f"planning failed: {data['error']}"
-        case _:
-            meta = (data.get("body") or {}).get("metadata") or {}
-            names = [data.get("namespace") or meta.get("namespace"), data.get("name") or meta.get("name")]
-            part = f"/{data['subresource']}" if data.get("subresource") else ""
-            return f"{data['do'].lower()} {data['resource']['kind']}{part} {'/'.join(filter(None, names))}"
-
-
-def _published(data: dict[str, Any]) -> str:
-    if data.get("gone"):
-        return f" {data.get('namespace')}/{data.get('model')}: gone"
-    if "endpoints" in data:
-        return f" {data['namespace']}/{data['model']}: {_endpoints(data['endpoints'])}"
-    return ""
-
-
-def _endpoints(entries: list[dict[str, Any]]) -> str:
-    return ", ".join(f"{entry['url']} {entry['state']}" for entry in entries) or "no endpoint"
-
-
-def _route(spec: Any) -> str:
-    if spec is None:
-        return "gone"
-    return ", ".join(f"{entry.url} {entry.state}" for entry in spec.endpoints) or "no endpoint, waits for demand"
-
-
-def _placement(decided: Any) -> str:
-    return f"{decided.outcome}: {sentence(decided)}"
-
-
-_WORDS: dict[str, Callable[[Any], str]] = {
-    "placement": _placement,
-    "preemption": _preemption,
-    "phase": _phase,
-    "effect": _effect,
-    "route": _route,
-}

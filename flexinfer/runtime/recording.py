@@ -1,0 +1,144 @@
+"""The flight recorder: what is said on the bus, as tapes that rotate, pack themselves and each stand alone."""
+
+import gzip
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flexinfer.contracts.envelope import Event
+from flexinfer.contracts.events import EventData
+from flexinfer.contracts.topics import TOPIC_OF, TOPICS, order_key
+from flexinfer.core.fleet.view import OrderBook
+from flexinfer.ports import BusFact, Snapshot
+from flexinfer.runtime.journal import Header, Journal
+
+COMPONENT = "recorder"
+LOOK_EVERY = 200  # facts between two looks at the size of the file
+
+_STATEFUL: tuple[type[EventData], ...] = tuple(topic.data for topic in TOPICS.values() if topic.bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a part ends (bytes, seconds; 0: never) and how many finished ones stay (0: all)."""
+
+    size: int = 0
+    age: float = 0.0
+    keep: int = 0
+
+
+class Recorder:
+    """Writes facts as they come. A part begins with the whole state, so that it can be read without the one before.
+
+    ``sift`` gives what to write of an event, None to leave it out. ``finished`` are parts to pack and prune.
+    """
+
+    def __init__(self, folder: Path, header: Header, limits: Limits, sift: Callable[[Event], Event | None]) -> None:
+        """Opens the first part. Raises OSError."""
+        self._folder = folder
+        self._header = header
+        self._limits = limits
+        self._sift = sift
+        self._state: dict[str, Event] = {}
+        self._order = OrderBook()
+        self._epoch = 0
+        self._began = header.started
+        self._facts = 0
+        self.events = 0
+        self.parts = 1
+        self.finished: list[Path] = []
+        self._journal = Journal.open(folder, header)
+
+    def take(self, at: float, fact: BusFact) -> None:
+        """Write one fact, ``at`` Unix seconds; begins a new part when the present one is full."""
+        if isinstance(fact, Snapshot):
+            self._replace(at, fact)
+        else:
+            self._event(at, fact)
+        self._facts += 1
+        if self._full(at):
+            self._turn(at)
+
+    def _replace(self, at: float, snapshot: Snapshot) -> None:
+        events = tuple(found for event in snapshot.events if (found := self._sift(event)) is not None)
+        present = {order_key(event.data) for event in events}
+        types = set(snapshot.types)
+        for key in [k for k, held in self._state.items() if type(held.data) in types and k not in present]:
+            del self._state[key]
+        for event in events:
+            self._fold(event)
+        self._journal.write(at, replace(snapshot, events=events))
+
+    def _event(self, at: float, event: Event) -> None:
+        found = self._sift(event)
+        if found is None:
+            return
+        self._fold(found)
+        self._journal.write(at, found)
+        self.events += 1
+
+    def _fold(self, event: Event) -> None:
+        topic = TOPIC_OF[type(event.data)]
+        key = order_key(event.data)
+        if topic.bucket is None or not self._order.accept(key, event):
+            return
+        if topic.retracts(event.data):
+            self._state.pop(key, None)
+        else:
+            self._state[key] = event
+
+    def _full(self, at: float) -> bool:
+        if self._limits.age and at - self._began >= self._limits.age:
+            return True
+        if not self._limits.size or self._facts % LOOK_EVERY:
+            return False
+        self._journal.flush()
+        return self._journal.path.stat().st_size >= self._limits.size
+
+    def _turn(self, at: float) -> None:
+        old = self._journal
+        old.close()
+        self.finished.append(old.path)
+        self._began = max(at, self._began + 0.001)  # parts are named by the millisecond they began
+        self._journal = Journal.open(self._folder, _started(self._header, self._began))
+        self._epoch += 1
+        self._journal.write(at, Snapshot(_STATEFUL, tuple(self._state.values()), self._epoch))
+        self.parts += 1
+
+    def close(self) -> None:
+        """End the last part."""
+        self._journal.close()
+        self.finished.append(self._journal.path)
+
+
+def _started(header: Header, at: float) -> Header:
+    return Header(
+        tape="flexinfer", version=header.version, component=header.component, instance=header.instance,
+        release=header.release, started=at, settings=header.settings,
+    )  # fmt: skip
+
+
+def pack(path: Path) -> Path:
+    """Compress a finished part and remove the plain one; the path of the new one. Raises OSError."""
+    packed = path.with_name(path.name + ".gz")
+    partial = path.with_name(path.name + ".gz.part")
+    with path.open("rb") as plain, gzip.open(partial, "wb", compresslevel=6) as out:
+        shutil.copyfileobj(plain, out, 1 << 20)
+    partial.replace(packed)
+    path.unlink()
+    return packed
+
+
+def prune(folder: Path, header: Header, keep: int) -> list[Path]:
+    """Remove the oldest parts of this recorder beyond ``keep``; those removed. Raises OSError."""
+    parts = sorted(folder.glob(f"{header.component}-{header.instance}-*.jsonl*"), key=_order_of)
+    gone = parts[: max(len(parts) - keep, 0)] if keep else []
+    for path in gone:
+        path.unlink()
+    return gone
+
+
+def _order_of(path: Path) -> tuple[int, str]:
+    number = path.name.split(".jsonl", 1)[0].rpartition("-")[2]
+    return (int(number) if number.isdigit() else 0, path.name)
