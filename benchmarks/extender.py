@@ -42,6 +42,7 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.hardware.device_class import device_class
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.scoring import Weights
+from flexinfer.runtime.heap import keep_freed_memory
 from flexinfer.runtime.process import run_app
 
 CAPTURE = Path(__file__).parents[1] / "tests" / "captures" / "extender"
@@ -109,6 +110,7 @@ class Server:
         self._rate = 0
 
     async def run(self) -> int:
+        keep_freed_memory()  # as the executable does
         state = self._fleet.state()
         began = time.perf_counter()
         replace_state(self._view, STATE_TYPES, [decode_event(raw) for raw in state], time.time())

@@ -20,6 +20,7 @@ from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.heap import keep_freed_memory
 from flexinfer.runtime.journal import Journal, Webhook, header_of
 from flexinfer.runtime.placement.fallback import Fallback
 from flexinfer.runtime.placement.intake import FleetIntake
@@ -48,6 +49,7 @@ async def run(settings: SchedulerSettings) -> int:
     """Serve until a signal; the exit code."""
     if not settings.nats_url:
         return fail("flexinfer-sched: no bus address; give --nats-url or NATS_URL", 2)
+    keep_freed_memory()
     stop = stop_signals()
     clock = SystemClock()
     instance = settings.advertise or host_name()

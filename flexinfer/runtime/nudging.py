@@ -22,7 +22,7 @@ from flexinfer.core.fleet.fold import tick
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.lifecycle.pods import PRIORITY
 from flexinfer.core.placement.demand import Demand, demand_of
-from flexinfer.core.placement.ranking import verdict
+from flexinfer.core.placement.offers import verdict
 from flexinfer.ports import BusFact, Clock, KubeApi, KubeError, KubeFact, KubeUnavailable, Relisted, Snapshot
 from flexinfer.telemetry import metrics
 

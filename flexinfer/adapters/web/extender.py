@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from flexinfer.adapters.web import extender_answers as answers
 from flexinfer.adapters.web import extender_wire as wire
 from flexinfer.adapters.web.ops import Report, answer_ops
 from flexinfer.adapters.web.serve import Receive, Scope, Send, respond
@@ -75,6 +76,7 @@ class ExtenderApp:
         self._process = process
         self._max_body = max_body
         self._dialogue = wire.Dialogue()
+        self._pieces = answers.Pieces(desk.roster)
         self._shapes: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,27 +123,42 @@ class ExtenderApp:
 
     def _refusal(self, phase: str, message: str) -> bytes:
         if phase == "filter":
-            return wire.filter_error(message)
-        return b"[]" if phase == "prioritize" else wire.preemption_answer({})
+            return answers.filter_error(message)
+        return b"[]" if phase == "prioritize" else answers.preemption_answer({})
 
     def _filter(self, body: bytes, now: float) -> tuple[bytes, str]:
-        query = self._dialogue.read(body)
+        query = self._dialogue.read(body, self._desk.roster)
         self._say_shape(query)
         found = self._desk.filter(query.pod, query.asked, now)
         for reason, count in found.reasons.items():
             _REJECTED_OF[reason.code].inc(count)
-        answer = self._dialogue.filter_answer(query, found)
-        return answer, "ok" if found.passed or not query.asked.names else "rejected"
+        result = "ok" if len(found.survivors) or not len(query.asked) else "rejected"
+        # What was answered holds for the same list while no verdict changes, whichever pod asks.
+        if found.encoded is not None and query.items is None:
+            answer: bytes = found.encoded
+            return answer, result
+        answer, names = answers.filter_answer(query, found, self._pieces_now())
+        if query.items is None:
+            found.encoded = answer
+            if names is not None:
+                self._dialogue.remember(names, found.survivors)
+        return answer, result
 
     def _prioritize(self, body: bytes, now: float) -> bytes:
-        query = self._dialogue.read(body)
-        return wire.priority_answer(self._desk.prioritize(query.pod, query.asked, now))
+        query = self._dialogue.read(body, self._desk.roster)
+        scores = self._desk.prioritize(query.pod, query.asked, now)
+        return self._pieces_now().priorities(scores)
+
+    def _pieces_now(self) -> answers.Pieces:
+        if self._pieces.roster is not self._desk.roster:
+            self._pieces = answers.Pieces(self._desk.roster)
+        return self._pieces
 
     def _preempt(self, body: bytes, now: float) -> bytes:
         pod, candidates = wire.read_preemption(body)
         victims = {name: wire.uids(found) for name, found in candidates.items()}
         kept = self._desk.preempt(pod, victims, now)
-        return wire.preemption_answer({name: candidates[name] for name in kept})
+        return answers.preemption_answer({name: candidates[name] for name in kept})
 
     def _say_shape(self, query: wire.NodeQuery) -> None:
         shape = (

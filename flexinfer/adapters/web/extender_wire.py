@@ -1,7 +1,5 @@
-"""Bytes of the extender protocol, both ways: three request dialects in, exactly one out.
-
-Requests come with node names, with whole nodes, or with the lower-case keys of releases before 1.17; Go matches
-keys case-insensitively, so any case is read. Answers are PascalCase in the form asked for.
+"""Requests of the extender protocol: with node names, with whole nodes, or with the lower-case keys of releases before
+1.17. Go matches keys case-insensitively, so any case is read.
 """
 
 import re
@@ -12,32 +10,36 @@ from dataclasses import dataclass
 import msgspec
 
 from flexinfer.contracts.extender import (
-    MAX_SCORE,
     Arguments,
-    FilterResult,
     MetaPod,
     MetaVictims,
     NamedNode,
     PodObject,
     PreemptionArguments,
-    PreemptionResult,
 )
-from flexinfer.core.placement.boards import Verdicts
-from flexinfer.core.placement.roster import Asked
-from flexinfer.core.placement.scoreboards import Scores
+from flexinfer.core.placement.roster import Asked, Roster
 
-KEPT_LISTS = 4
+Buffer = msgspec.Raw | memoryview
+
+KEPT_LISTS = 16
 KEPT_ITEM = 1 << 20  # longer name lists are not kept
 
 _CANONICAL = {
     name.lower(): name for name in ("Pod", "Nodes", "NodeNames", "NodeNameToVictims", "NodeNameToMetaVictims")
 } | {"nodetovictims": "NodeNameToVictims"}
-_POINTS = tuple(b"%d}," % (MAX_SCORE - loss) for loss in range(MAX_SCORE + 1))
+_NAMES = b',"NodeNames":'
+# How Go writes a list of whole nodes. Nothing else in a Node looks like its beginning: no other part of it has
+# metadata, and quotes in texts are escaped.
+_ITEMS = b'"items":['
+_ITEM = b'{"metadata":{"name":"'
+_END = b']},"NodeNames":null}'
+LARGE = 1 << 18  # bytes of a body from which on nodes are told apart by these marks instead of being parsed
 
 _arguments = msgspec.json.Decoder(Arguments)
 _preemption = msgspec.json.Decoder(PreemptionArguments)
 _any_case = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _names = msgspec.json.Decoder(list[str])
+_string = msgspec.json.Decoder(str)
 _named = msgspec.json.Decoder(NamedNode)
 _encode = msgspec.json.Encoder().encode
 
@@ -56,11 +58,11 @@ class NodeQuery:
     pod: PodObject
     asked: Asked
     raw: bytes = b""
-    items: Mapping[str, msgspec.Raw] | None = None
+    items: Mapping[str, Buffer] | None = None
 
 
 class Dialogue:
-    """Reads filter and prioritize requests and writes filter answers.
+    """Reads filter and prioritize requests.
 
     It remembers the last lists of names, because kube-scheduler asks twice about one list, and the replicas of one
     Deployment often about the same nodes.
@@ -69,52 +71,86 @@ class Dialogue:
     def __init__(self) -> None:
         self._lists: deque[tuple[bytes, Asked]] = deque(maxlen=KEPT_LISTS)
 
-    def read(self, body: bytes) -> NodeQuery:
+    def read(self, body: bytes, roster: Roster) -> NodeQuery:
         """Raises BadRequest."""
         try:
-            found = _arguments.decode(body)
-            if found.pod is None or (found.nodes is None and _absent(found.node_names)):
-                found = _arguments.decode(_recased(body))
-            if found.pod is None:
-                raise BadRequest("the request has no Pod")
-            if not _absent(found.node_names):
-                raw = bytes(found.node_names)
-                return NodeQuery(found.pod, self._asked(raw), raw)
-            if found.nodes is None:
-                raise BadRequest("the request has neither Nodes nor NodeNames")
-            items = {_name_of(item): item for item in found.nodes.items or () if not _absent(item)}
-            return NodeQuery(found.pod, Asked(list(items)), items=items)
+            found = self._read_names(body, roster) or self._read_nodes(body, roster)
+            return found or self._read_any(body, roster)
         except DECODE_ERRORS as err:
             raise BadRequest(f"the request is not valid: {err}") from err
 
-    def _asked(self, raw: bytes) -> Asked:
+    def _read_names(self, body: bytes, roster: Roster) -> NodeQuery | None:
+        """A request as Go writes it in names form: the names are the last field and can be cut off unread."""
+        cut = body.find(_NAMES) if body.endswith(b"]}") else -1
+        if cut < 0:
+            return None
+        try:
+            # Valid with its end put back, so the names stand at the top level.
+            found = _arguments.decode(body[:cut] + b"}")
+            raw = body[cut + len(_NAMES) : -1]
+            return None if found.pod is None else NodeQuery(found.pod, self._asked(raw, roster), raw)
+        except DECODE_ERRORS:
+            return None
+
+    def _read_nodes(self, body: bytes, roster: Roster) -> NodeQuery | None:
+        """A large request as Go writes it with whole nodes, cut where each begins. What is in a node is not looked
+        at; it goes back as it came."""
+        first = body.find(_ITEMS + _ITEM) if len(body) >= LARGE and body.endswith(_END) else -1
+        if first < 0:
+            return None
+        first += len(_ITEMS)
+        try:
+            # Valid without its nodes, so they are the list's own.
+            head = _arguments.decode(body[:first] + _END)
+        except DECODE_ERRORS:
+            return None
+        if head.pod is None or head.nodes is None or head.nodes.items != []:
+            return None
+        whole = memoryview(body)
+        items: dict[str, Buffer] = {}
+        begin = first
+        while begin < len(body):
+            after = body.find(b"," + _ITEM, begin) + 1 or len(body) - len(_END) + 1
+            name = body[begin + len(_ITEM) : body.find(b'"', begin + len(_ITEM))]
+            items[_text(name)] = whole[begin : after - 1]
+            begin = after if after <= len(body) - len(_END) else len(body)
+        listing = roster.read(_encode(list(items)))
+        asked = Asked(list(items)) if listing is None else Asked.of(roster, listing.rows)
+        return NodeQuery(head.pod, asked, items=items)
+
+    def _read_any(self, body: bytes, roster: Roster) -> NodeQuery:
+        found = _arguments.decode(body)
+        if found.pod is None or (found.nodes is None and _absent(found.node_names)):
+            found = _arguments.decode(_recased(body))
+        if found.pod is None:
+            raise BadRequest("the request has no Pod")
+        if not _absent(found.node_names):
+            raw = bytes(found.node_names)
+            return NodeQuery(found.pod, self._asked(raw, roster), raw)
+        if found.nodes is None:
+            raise BadRequest("the request has neither Nodes nor NodeNames")
+        items = {_name_of(item): item for item in found.nodes.items or () if not _absent(item)}
+        return NodeQuery(found.pod, Asked(list(items)), items=items)
+
+    def _asked(self, raw: bytes, roster: Roster) -> Asked:
         # Comparing a handful of lists is cheaper than hashing one: unequal ones differ at once.
         for known, asked in self._lists:
             if known == raw:
                 return asked
-        asked = Asked(_names.decode(raw))
-        self._remember(raw, asked)
+        listing = roster.read(raw)
+        asked = Asked(_names.decode(raw)) if listing is None else Asked.of(roster, listing.rows, listing.bounds)
+        self.remember(raw, asked)
         return asked
 
-    def _remember(self, raw: bytes, asked: Asked) -> None:
+    def remember(self, raw: bytes, asked: Asked) -> None:
+        """A list that will be asked about."""
         if len(raw) <= KEPT_ITEM:
             self._lists.appendleft((raw, asked))
 
-    def filter_answer(self, query: NodeQuery, found: Verdicts) -> bytes:
-        """What passed in the form asked for; every other name with its sentence, by whether evictions cure it."""
-        if query.items is not None:
-            kept = b",".join([query.items[name] for name in found.passed])
-            return _filter_result(found, b"null", b'{"metadata":{},"items":[%b]}' % kept)
-        if found.encoded is None:
-            if found.survivors is query.asked and query.asked.untouched:
-                names = query.raw
-            else:
-                # kube-scheduler asks about the survivors next, in this order and with these bytes.
-                names = _encode(found.passed)
-                self._remember(names, found.survivors)
-            found.encoded = _filter_result(found, names, b"null")
-        encoded: bytes = found.encoded
-        return encoded
+
+def _text(name: bytes) -> str:
+    found: str = _string.decode(b'"%b"' % name)
+    return found
 
 
 def _absent(raw: msgspec.Raw) -> bool:
@@ -167,51 +203,3 @@ def _tidy(victims: MetaVictims | None) -> MetaVictims:
 def uids(victims: MetaVictims) -> frozenset[str]:
     """Who would be evicted."""
     return frozenset(pod.uid for pod in victims.pods or () if pod)
-
-
-def _filter_result(found: Verdicts, names: bytes, nodes: bytes) -> bytes:
-    failed: dict[str, str] = {}
-    final: dict[str, str] = {}
-    for name, reason in found.failed.items():
-        (final if reason.final else failed)[name] = reason.text
-    return b'{"Nodes":%b,"NodeNames":%b,"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":""}' % (
-        nodes,
-        names,
-        _encode(failed),
-        _encode(final),
-    )
-
-
-def filter_error(message: str) -> bytes:
-    """An answer that makes kube-scheduler retry the pod by itself; a list of no nodes would park it."""
-    return _encode(FilterResult(node_names=(), error=message))
-
-
-def priority_answer(scores: Scores) -> bytes:
-    """HostPriorityList, scores as integers. Pieces are kept and only those of changed nodes are made again."""
-    ranking = scores.ranking
-    if not ranking.names:
-        return b"[]"
-    pieces: list[bytes] | None = scores.encoded
-    if pieces is None:
-        pieces = [b""] * (2 * len(ranking.names))
-        if scores.asked.roster is not None:
-            pieces[0::2] = scores.asked.pick(scores.asked.roster.column("hosts", _host))
-        scores.encoded = pieces
-        scores.changed = None
-    if scores.changed is None:
-        pieces[1::2] = ranking.translated(_POINTS)
-    else:
-        for position in scores.changed:
-            pieces[2 * position + 1] = _POINTS[ranking.lost(position)]
-    scores.changed = []
-    return b"[" + b"".join(pieces)[:-1] + b"]"
-
-
-def _host(name: str) -> bytes:
-    return b'{"Host":%b,"Score":' % _encode(name)
-
-
-def preemption_answer(kept: Mapping[str, MetaVictims]) -> bytes:
-    """Candidates that remain; none forbids every eviction."""
-    return _encode(PreemptionResult(dict(kept)))

@@ -1,93 +1,143 @@
 """Offers kept ready between requests, renewed only where a fact changed, and the filter's answer from them.
 
-A request over thousands of names then costs a few passes at the speed of dictionary look-ups. What a board answers
-is what ``ranking`` computes from nothing; a test holds them together.
+The numbers of all offers lie in columns, so that a request over thousands of names is a few vector operations. What a
+board answers is what ``ranking`` computes from nothing; a test holds them together.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, field
+from math import inf, nan
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flexinfer.contracts.events import NodeHardware
-from flexinfer.core.fleet.view import Feed, FleetView, NodeView
-from flexinfer.core.placement.checks import Reason
+from flexinfer.core.fleet.view import FleetView, NodeView
+from flexinfer.core.placement.checks import NO_SIZE, NO_VRAM, REASONS, TOO_SMALL, Reason
 from flexinfer.core.placement.demand import Kind
-from flexinfer.core.placement.offers import OUT, Fit, Offer, fit_of, offer_of, refusal
+from flexinfer.core.placement.names import Rows
+from flexinfer.core.placement.offers import OUT, Fit, Offer, fit_of, offer_of
 from flexinfer.core.placement.roster import Asked, Roster
+
+Codes = NDArray[np.uint8]
+Floats = NDArray[np.float64]
+
+# Reasons as numbers; 0 is none.
+_NUMBER = {reason: number for number, reason in enumerate(REASONS, 1)}
+_PASSES = 0
+_SPARE = 64
 
 
 class Board:
     """Offers of all nodes of a roster for one kind of demand. Call ``refresh`` before reading.
 
-    ``capacities``: of the offers, by position in the roster. ``asked_at``: when a request last needed it.
+    Columns by position in the roster, some entries longer than it: ``capacities`` and ``installed`` in MiB, ``util``
+    and ``kv`` on 0..100, ``ratios`` on 0..1, ``costs`` (NaN: no price), ``classes`` (into ``kinds``: device class and
+    driver), ``reasons``. ``asked_at``: when a request last needed the board.
     """
 
     def __init__(self, view: FleetView, roster: Roster, kind: Kind) -> None:
         self.kind = kind
         self.roster = roster
-        self.offers: dict[str, Offer] = {}
-        self.capacities: list[float] = []
-        self.changes = Feed()
+        self.offers: list[Offer] = []
+        self.kinds: list[tuple[str, str]] = []
         self.asked_at = -inf
+        self.capacities: Floats = np.full(_SPARE, OUT)
+        self.installed: Floats = np.full(_SPARE, OUT)
+        self.util: Floats = np.zeros(_SPARE)
+        self.kv: Floats = np.zeros(_SPARE)
+        self.ratios: Floats = np.zeros(_SPARE)
+        self.costs: Floats = np.full(_SPARE, nan)
+        self.classes: NDArray[np.intp] = np.zeros(_SPARE, dtype=np.intp)
+        self.reasons: Codes = np.zeros(_SPARE, dtype=np.uint8)
+        self._numbers: dict[tuple[str, str], int] = {}
         self._view = view
         self._seen = view.changes.count
-        self._fits: dict[str, tuple[NodeHardware | None, Fit | Reason | None]] = {}
+        self._fits: dict[int, tuple[NodeHardware | None, Fit | Reason | None]] = {}
+        self._copy: tuple[Offer, ...] | None = None
 
     def refresh(self, now: float) -> None:
         """Renew the offers of nodes that changed, make those of nodes new to the roster."""
         changed = self._view.changes.since(self._seen)
         self._seen = self._view.changes.count
-        for name in list(self.offers) if changed is None else set(changed):
-            if name in self.offers:
-                self._renew(name, now)
-        for name in self.roster.names[len(self.capacities) :]:
-            self.capacities.append(OUT)
-            self._renew(name, now)
+        known, index = len(self.offers), self.roster.index
+        if changed is None:
+            changed = self.roster.names[:known]
+        elif not changed and known == len(self.roster):
+            return
+        self._copy = None
+        for name in set(changed):
+            row = index.get(name, known)
+            if row < known:
+                self.offers[row] = self._renew(row, name, now)
+        if known < len(self.roster):
+            self._grow(len(self.roster))
+            for row in range(known, len(self.roster)):
+                self.offers.append(self._renew(row, self.roster.names[row], now))
 
-    def _renew(self, name: str, now: float) -> None:
+    def snapshot(self) -> Sequence[Offer]:
+        """All offers as they are now, by position in the roster."""
+        if self._copy is None:
+            self._copy = tuple(self.offers)
+        return self._copy
+
+    def _grow(self, size: int) -> None:
+        if size <= len(self.capacities):
+            return
+        for name in ("capacities", "installed", "util", "kv", "ratios", "costs", "classes", "reasons"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate((old, np.zeros(2 * size - len(old), dtype=old.dtype))))
+
+    def _renew(self, row: int, name: str, now: float) -> Offer:
         node = self._view.nodes.get(name) or NodeView(name)
-        old = self.offers.get(name)
-        hardware, fit = self._fits.get(name, (None, None))
+        hardware, fit = self._fits.get(row, (None, None))
         if fit is None or hardware is not node.hardware:
             fit = fit_of(node.hardware, self.kind) if self.kind.devices else None
-            self._fits[name] = (node.hardware, fit)
-        offer = self.offers[name] = offer_of(node, self.kind, now, fit=fit)
-        self.capacities[self.roster.index[name]] = offer.capacity
-        if old is None or not _alike(old, offer):
-            self.changes.add(name)
-
-
-def _alike(left: Offer, right: Offer) -> bool:
-    """Equal but for the age."""
-    return (
-        left.capacity == right.capacity
-        and left.util == right.util
-        and left.kv == right.kv
-        and left.ratio == right.ratio
-        and left.reason is right.reason
-        and left.cost == right.cost
-        and left.installed == right.installed
-        and left.device_class == right.device_class
-        and left.driver_major == right.driver_major
-    )
+            self._fits[row] = (node.hardware, fit)
+        offer = offer_of(node, self.kind, now, fit=fit)
+        self.capacities[row] = offer.capacity
+        self.installed[row] = offer.installed
+        if offer.reason is not None:
+            self.reasons[row] = _NUMBER[offer.reason]
+            return offer
+        self.reasons[row] = _PASSES
+        self.util[row] = offer.util
+        self.kv[row] = offer.kv
+        self.ratios[row] = offer.ratio
+        self.costs[row] = nan if offer.cost is None else offer.cost
+        key = (offer.device_class, offer.driver_major)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.kinds)
+            self.kinds.append(key)
+        self.classes[row] = number
+        return offer
 
 
 @dataclass(slots=True)
 class Verdicts:
-    """Of a filter call. ``survivors``: those that passed, in the order asked. ``seen``: as of which change of the
-    board."""
+    """Of a filter call. ``survivors``: those that passed, in the order asked. ``keeps``: for each asked whether it
+    passed; None: all did. ``out``: positions in the roster of the others, ``codes``: their reasons as numbers."""
 
+    asked: Asked
     survivors: Asked
-    failed: dict[str, Reason]
-    seen: int
+    keeps: NDArray[np.bool_] | None = None
+    out: Rows = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    codes: Codes = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
     encoded: Any = None
+    _reasons: dict[Reason, int] | None = None
 
     @property
-    def passed(self) -> Sequence[str]:
+    def passed(self) -> list[str]:
         """Names of the survivors."""
         return self.survivors.names
+
+    @property
+    def failed(self) -> dict[str, Reason]:
+        """Name and reason of those that did not pass."""
+        known, pairs = self.asked.known, zip(self.out.tolist(), self.codes.tolist(), strict=True)
+        return {known[row]: REASONS[code - 1] for row, code in pairs}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -97,38 +147,41 @@ class Verdicts:
     @property
     def reasons(self) -> dict[Reason, int]:
         """The same by reason."""
-        found = Counter(self.failed.values())
-        return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0].text)))
+        if self._reasons is None:
+            numbers = enumerate(np.bincount(self.codes).tolist())
+            found = [(REASONS[code - 1], number) for code, number in numbers if number]
+            self._reasons = dict(sorted(found, key=lambda pair: (-pair[1], pair[0].text)))
+        return self._reasons
 
 
 def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
-    """Who passes. The last answer for the same names holds as long as no verdict among them changed."""
+    """Who passes. The last answer for the same names is given again while no verdict among them changed."""
     key = (board, per_device_mib)
     last: Verdicts | None = asked.memo.get(key)
-    if last is not None and _holds(last, board, asked, per_device_mib):
+    keeps = board.capacities.take(asked.rows) >= per_device_mib
+    if last is not None and _holds(last, board, keeps, per_device_mib):
         return last
-    keeps = [capacity >= per_device_mib for capacity in asked.pick(board.capacities)]
-    seen = board.changes.count
-    if False in keeps:
-        survivors, out = asked.parted(keeps)
-        # kube-scheduler asks for scores of exactly these next.
-        survivors.keep(key, Verdicts(survivors, {}, seen))
-        offers = board.offers
-        failed = {name: reason for name in out if (reason := refusal(offers[name], per_device_mib))}
-        found = Verdicts(survivors, failed, seen)
+    if keeps.all():
+        found = Verdicts(asked, asked)
     else:
-        found = Verdicts(asked, {}, seen)
+        out = asked.rows[~keeps]
+        found = Verdicts(asked, asked.some(keeps), keeps, out, _codes(board, out, per_device_mib))
     asked.keep(key, found)
     return found
 
 
-def _holds(last: Verdicts, board: Board, asked: Asked, per_device_mib: float) -> bool:
-    changed = board.changes.since(last.seen)
-    if changed is None:
-        return False
-    for name in changed:
-        old, new = last.failed.get(name), refusal(board.offers[name], per_device_mib)
-        if old is not new and (old is not None or name in asked.members):
-            return False
-    last.seen = board.changes.count
-    return True
+def _holds(last: Verdicts, board: Board, keeps: NDArray[np.bool_], per_device_mib: float) -> bool:
+    if last.keeps is None:
+        return bool(keeps.all())
+    return np.array_equal(last.keeps, keeps) and np.array_equal(
+        last.codes, _codes(board, last.out, per_device_mib)
+    )  # fmt: skip
+
+
+def _codes(board: Board, out: Rows, per_device_mib: float) -> Codes:
+    """``offers.refusal`` of those that are out, as numbers."""
+    codes: Codes = board.reasons.take(out)
+    installed = board.installed.take(out)
+    small = np.where(installed < per_device_mib, _NUMBER[TOO_SMALL], _NUMBER[NO_VRAM])
+    by_size = np.where(installed < 0, _NUMBER[NO_SIZE], small).astype(np.uint8)
+    return np.where(codes == _PASSES, by_size, codes)

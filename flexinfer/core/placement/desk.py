@@ -21,16 +21,16 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.boards import Board, Verdicts, verdicts
 from flexinfer.core.placement.demand import PROCESSOR, Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
-from flexinfer.core.placement.ranking import ABSENT, Ranking, rank, verdict
+from flexinfer.core.placement.offers import verdict
+from flexinfer.core.placement.ranking import Ranking
 from flexinfer.core.placement.roster import Asked, Roster
-from flexinfer.core.placement.scoreboards import ScoreBoard, Scores
 from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import Speeds, speeds_of
+from flexinfer.core.placement.sums import Scores, ranked, scored
 
 KEPT_DECISIONS = 300
 KEPT_CANDIDATES = 200_000
 KEPT_BOARDS = 32
-KEPT_SCORE_BOARDS = 64
 KEPT_WARM = 4
 WARM_SECONDS = 600.0
 MAX_OPEN = 1000
@@ -69,7 +69,6 @@ class Desk:
         self._reserve_seconds = reserve_seconds
         self._roster = Roster()
         self._boards: OrderedDict[Kind, Board] = OrderedDict()
-        self._score_boards: OrderedDict[tuple[Kind, str], ScoreBoard] = OrderedDict()
         self._speeds: dict[str, Speeds] = {}
         self._speeds_version = -1
         self._open: OrderedDict[str, Attempt] = OrderedDict()
@@ -78,21 +77,26 @@ class Desk:
         self._ranked: OrderedDict[tuple[str, str], int] = OrderedDict()  # candidates of those with a ranking
         self._kept_candidates = 0
 
+    @property
+    def roster(self) -> Roster:
+        """The numbers of node names; another one once it has grown past MAX_NAMES."""
+        return self._roster
+
     def filter(self, pod: PodObject, asked: Asked, now: float) -> Verdicts:
         """Who passes. Decided at once when nobody or one does, because prioritize is not asked then."""
         demand, board = self._begin(pod, asked, now)
         found = verdicts(board, asked, demand.per_device_mib)
-        attempt = self._attempt(pod, demand, len(asked.names), found.counts, now)
+        attempt = self._attempt(pod, demand, len(asked), found.counts, now)
         earlier = self._open.pop(attempt.pod.uid, None)
         if earlier is not None:
             self._unanswered(earlier)
-        if len(found.passed) > 1:
+        if len(found.survivors) > 1:
             self._open[attempt.pod.uid] = attempt
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         else:
             speeds = self._speeds_for(demand)
-            self._decide(attempt, rank(found.passed, board.offers, speeds, self.weights), speeds)
+            self._decide(attempt, ranked(board, found.survivors.rows, speeds, self.weights), speeds)
         return found
 
     def prioritize(self, pod: PodObject, asked: Asked, now: float) -> Scores:
@@ -100,13 +104,12 @@ class Desk:
         demand, board = self._begin(pod, asked, now)
         speeds = self._speeds_for(demand)
         passing = verdicts(board, asked, demand.per_device_mib)
-        sums = self._score_board(demand, board, speeds)
-        scores = sums.scores(asked, passing.failed) or self._plain(passing, sums, asked)
+        ranking = ranked(board, passing.survivors.rows, speeds, self.weights)
         attempt = self._open.pop(pod.metadata.uid, None)
         if attempt is None or attempt.demand != demand:
-            attempt = self._attempt(pod, demand, len(asked.names), passing.counts, now)
-        self._decide(attempt, scores.ranking.passing(), speeds)
-        return scores
+            attempt = self._attempt(pod, demand, len(asked), passing.counts, now)
+        self._decide(attempt, ranking, speeds)
+        return scored(passing, ranking)
 
     def preempt(self, pod: PodObject, victims: Mapping[str, AbstractSet[str]], now: float) -> list[str]:
         """The nodes that would pass the filter once their victims (pod uids) are gone."""
@@ -130,9 +133,6 @@ class Desk:
         for board in islice(reversed(self._boards.values()), KEPT_WARM):
             if now - board.asked_at < WARM_SECONDS:
                 board.refresh(now)
-        for sums in islice(reversed(self._score_boards.values()), KEPT_WARM):
-            if now - sums.board.asked_at < WARM_SECONDS:
-                sums.keep_up()
 
     def warm(self, now: float) -> None:
         """Make ready for the likeliest demands: one device of each vendor in the fleet, and the processor."""
@@ -141,6 +141,7 @@ class Desk:
             device.vendor for node in self.view.nodes.values() if node.hardware for device in node.hardware.devices
         }
         self._roster.positions(list(self.view.nodes))
+        self._roster.prepare()
         for kind in (PROCESSOR, *(Kind(vendor, 1) for vendor in sorted(vendors))):
             self._board(kind).refresh(now)
 
@@ -166,7 +167,7 @@ class Desk:
             return None
         if found.ranking is None:
             return found.payload
-        count = len(found.ranking.names)
+        count = len(found.ranking)
         every = candidates_of(found.ranking, found.speeds, self.weights, found.attempt.at, count)
         return replace(found.payload, candidates=every)
 
@@ -181,7 +182,6 @@ class Desk:
         if len(self._roster) > MAX_NAMES:
             self._roster = Roster()
             self._boards.clear()
-            self._score_boards.clear()
         board = self._board(demand.kind)
         board.asked_at = now
         asked.enrol(self._roster)
@@ -196,22 +196,6 @@ class Desk:
         self._boards.move_to_end(kind)
         return found
 
-    def _score_board(self, demand: Demand, board: Board, speeds: Speeds) -> ScoreBoard:
-        key = (demand.kind, demand.workload)
-        found = self._score_boards.get(key)
-        if found is None or found.speeds is not speeds or found.board is not board:
-            found = self._score_boards[key] = ScoreBoard(board, speeds, self.weights)
-            _shrink(self._score_boards, KEPT_SCORE_BOARDS)
-        self._score_boards.move_to_end(key)
-        return found
-
-    def _plain(self, passing: Verdicts, board: ScoreBoard, asked: Asked) -> Scores:
-        """Scores normalised over exactly the nodes that pass; the others get 0."""
-        ranking = rank(passing.passed, board.board.offers, board.speeds, self.weights)
-        sums = dict(zip(ranking.names, ranking.sums, strict=True))
-        ranking.names, ranking.sums = asked.names, [sums.get(name, ABSENT) for name in asked.names]
-        return Scores(asked, ranking)
-
     def _attempt(
         self, pod: PodObject, demand: Demand, considered: int, counts: Mapping[str, int], now: float
     ) -> Attempt:
@@ -221,14 +205,11 @@ class Desk:
 
     def _decide(self, attempt: Attempt, ranking: Ranking, speeds: Speeds) -> None:
         """Keep the decision as it is now, and reserve its leader."""
-        names = ranking.names
-        offers = ranking.offers
-        kept = dict(offers) if len(names) > MAX_CANDIDATES else {name: offers[name] for name in names}
-        ranking.offers = kept
         self._put(Pending(attempt, ranking, speeds))
-        if names and attempt.pod.uid:
+        if len(ranking) and attempt.pod.uid:
             until = attempt.at + self._reserve_seconds
-            claims.reserve(self.view, ranking.leader(), attempt.pod, attempt.demand.ask, until)
+            leader = ranking.leader(self._roster.ranks())
+            claims.reserve(self.view, leader, attempt.pod, attempt.demand.ask, until)
 
     def _unanswered(self, attempt: Attempt) -> None:
         self._put(Pending(attempt, None, Speeds(()), "the scheduler did not ask for a ranking"))
@@ -256,8 +237,8 @@ class Desk:
         self._forget(key)
         self._decided[key] = decided
         if ranking is not None:
-            self._ranked[key] = len(ranking.names)
-            self._kept_candidates += len(ranking.names)
+            self._ranked[key] = len(ranking)
+            self._kept_candidates += len(ranking)
         while self._kept_candidates > KEPT_CANDIDATES:
             oldest, count = self._ranked.popitem(last=False)
             self._kept_candidates -= count

@@ -37,7 +37,7 @@ def candidates_of(ranking: Ranking, speeds: Speeds, weights: Weights, now: float
     """The best ``limit`` with all their terms, ages as of ``now``."""
     found: list[Candidate] = []
     for position in ranking.order(limit):
-        offer = ranking.offers[ranking.names[position]]
+        offer = ranking.offer(position)
         speed = speeds.of(offer.device_class, offer.driver_major)
         measured_at = speeds.observed_at(speed.key) if speed else None
         ages = (_age(offer.telemetry_at, now), _age(measured_at, now))

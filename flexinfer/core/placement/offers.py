@@ -14,7 +14,7 @@ from flexinfer.core.fleet import freshness
 from flexinfer.core.fleet.freshness import Level, load_percent
 from flexinfer.core.fleet.identity import driver_major
 from flexinfer.core.fleet.units import NOBODY, units
-from flexinfer.core.fleet.view import NodeView
+from flexinfer.core.fleet.view import FleetView, NodeView
 from flexinfer.core.hardware.device_class import cpu_class, device_class
 from flexinfer.core.placement.checks import (
     DRAINING,
@@ -25,7 +25,7 @@ from flexinfer.core.placement.checks import (
     Reason,
     suitable,
 )
-from flexinfer.core.placement.demand import Kind
+from flexinfer.core.placement.demand import Demand, Kind
 
 OUT = -1.0
 
@@ -160,3 +160,11 @@ def _processor(node: NodeView, now: float, without: AbstractSet[str]) -> Offer:
         node.telemetry_at if live else None,
         NOTES[at],
     )
+
+
+def verdict(
+    view: FleetView, name: str, demand: Demand, now: float, without: AbstractSet[str] = NOBODY
+) -> Reason | None:
+    """Why one node is out, None if it passes; a node nobody reported passes only demands without accelerators."""
+    node = view.nodes.get(name) or NodeView(name)
+    return refusal(offer_of(node, demand.kind, now, without), demand.per_device_mib)

@@ -1,17 +1,14 @@
 """One demand against many nodes: who passes, who ranks where. The plain form; boards give the same, faster."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flexinfer.contracts.extender import MAX_SCORE
-from flexinfer.core.fleet.units import NOBODY
-from flexinfer.core.fleet.view import FleetView, NodeView
-from flexinfer.core.placement.checks import Reason
-from flexinfer.core.placement.demand import Demand
-from flexinfer.core.placement.offers import Offer, offer_of, refusal
+from flexinfer.core.placement.offers import Offer
 from flexinfer.core.placement.scoring import Scale, Weights, division, exact, scale_of, total
 from flexinfer.core.placement.speeds import Speeds
 
@@ -24,78 +21,99 @@ ABSENT = -(1 << 62)  # sum of a node that does not pass
 class Ranking:
     """Nodes in the order asked with their sums in scoring.UNIT, ABSENT for those that do not pass.
 
-    ``best`` and ``worst`` are over the others.
+    ``rows``: where each is in ``known`` (names) and ``offers``. ``best`` and ``worst`` are over those that pass.
     """
 
-    names: Sequence[str]
-    offers: Mapping[str, Offer]
+    known: Sequence[str]
+    offers: Sequence[Offer]
+    rows: NDArray[np.intp]
     scale: Scale
-    sums: list[int]
+    sums: NDArray[np.int64]
     best: int = 0
     worst: int = 0
 
     def measure(self) -> None:
-        """Find best and worst again."""
-        self.worst = min(self.sums, default=0)
+        """Find best and worst."""
+        if not len(self.sums):
+            return
+        self.worst, self.best = int(self.sums.min()), int(self.sums.max())
         if self.worst == ABSENT:
-            self.worst = min((value for value in self.sums if value != ABSENT), default=0)
-        self.best = max(max(self.sums, default=0), self.worst)
+            passing = self.sums[self.sums != ABSENT]
+            self.worst = int(passing.min()) if len(passing) else 0
+        self.best = max(self.best, self.worst)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the nodes, in the order asked."""
+        return [self.known[row] for row in self.rows.tolist()]
+
+    def name(self, position: int) -> str:
+        """Of one node."""
+        return self.known[int(self.rows[position])]
+
+    def offer(self, position: int) -> Offer:
+        """Of one node."""
+        return self.offers[int(self.rows[position])]
+
+    def losses(self) -> NDArray[Any]:
+        """Points lost by each node, 0..10."""
+        constant, step = division(self.best, self.worst)
+        found: NDArray[np.int64] = (constant - self.sums) // step
+        # What does not pass is far below the worst.
+        return np.minimum(found, MAX_SCORE, out=found)
 
     def translated(self, table: Sequence[T]) -> list[T]:
-        """For each node the entry of ``table`` at the points it loses, 0..10."""
-        constant, step = division(self.best, self.worst)
-        if ABSENT in self.sums:
-            return [table[MAX_SCORE if value == ABSENT else (constant - value) // step] for value in self.sums]
-        return [table[(constant - value) // step] for value in self.sums]
+        """For each node the entry of ``table`` at the points it loses."""
+        return [table[loss] for loss in self.losses().tolist()]
 
     def lost(self, position: int) -> int:
         """Points lost by one node."""
         constant, step = division(self.best, self.worst)
-        value = self.sums[position]
-        return MAX_SCORE if value == ABSENT else (constant - value) // step
+        return min((constant - int(self.sums[position])) // step, MAX_SCORE)
 
     def passing(self) -> "Ranking":
-        """A copy without nodes that do not pass."""
-        names, sums = self.names, self.sums
-        if ABSENT in sums:
-            kept = [position for position, value in enumerate(sums) if value != ABSENT]
-            return Ranking(
-                [names[n] for n in kept], self.offers, self.scale, [sums[n] for n in kept], self.best, self.worst
-            )
-        return Ranking(names, self.offers, self.scale, sums.copy(), self.best, self.worst)
+        """The same without nodes that do not pass."""
+        kept = self.sums != ABSENT
+        if kept.all():
+            return self
+        return Ranking(
+            self.known, self.offers, self.rows[kept], self.scale, self.sums[kept], self.best, self.worst
+        )  # fmt: skip
+
+    def compact(self) -> "Ranking":
+        """The same with the names and offers of its own nodes only."""
+        rows = self.rows.tolist()
+        return Ranking(
+            [self.known[row] for row in rows], [self.offers[row] for row in rows], np.arange(len(rows)),
+            self.scale, self.sums, self.best, self.worst,
+        )  # fmt: skip
 
     def order(self, limit: int) -> list[int]:
         """Positions of the best ``limit``, best first; equal sums by name."""
-        found: Iterable[int] = range(len(self.sums))
-        if len(self.sums) > limit:
-            cut = sorted(self.sums)[-limit]
-            found = [position for position, value in enumerate(self.sums) if value >= cut]
-        return sorted(found, key=lambda i: (-self.sums[i], self.names[i]))[:limit]
+        found: list[int] = list(range(len(self.sums)))
+        if len(found) > limit:
+            cut = np.partition(self.sums, -limit)[-limit]
+            found = np.flatnonzero(self.sums >= cut).tolist()
+        return sorted(found, key=lambda i: (-int(self.sums[i]), self.name(i)))[:limit]
 
-    def leader(self) -> str:
-        """The best node, the first by name among equals."""
-        best = max(self.sums)
-        if self.sums.count(best) == 1:
-            return self.names[self.sums.index(best)]
-        return min(compress(self.names, map(best.__eq__, self.sums)))
-
-
-def verdict(
-    view: FleetView, name: str, demand: Demand, now: float, without: AbstractSet[str] = NOBODY
-) -> Reason | None:
-    """Why one node is out, None if it passes; a node nobody reported passes only demands without accelerators."""
-    node = view.nodes.get(name) or NodeView(name)
-    return refusal(offer_of(node, demand.kind, now, without), demand.per_device_mib)
+    def leader(self, ranks: NDArray[np.intp]) -> str:
+        """The best node, the first by name among equals; ``ranks``: the order of ``known`` by name."""
+        rows = self.rows[self.sums == self.sums.max()]
+        return self.known[int(rows[ranks.take(rows).argmin()])]
 
 
 def rank(names: Sequence[str], offers: Mapping[str, Offer], speeds: Speeds, weights: Weights) -> Ranking:
     """Sums over exactly these nodes, which all pass."""
-    scale = scale_of([offers[name] for name in names], speeds)
-    found = Ranking(names, offers, scale, [summed(offers[name], speeds, scale, weights) for name in names])
+    candidates = [offers[name] for name in names]
+    scale = scale_of(candidates, speeds)
+    sums = [exact(_sum_of(offer, speeds, scale, weights)) for offer in candidates]
+    found = Ranking(names, candidates, np.arange(len(sums)), scale, np.array(sums, dtype=np.int64))
     found.measure()
     return found
 
 
-def summed(offer: Offer, speeds: Speeds, scale: Scale, weights: Weights) -> int:
-    """The sum of one node in scoring.UNIT."""
-    return exact(total(offer, speeds.of(offer.device_class, offer.driver_major), scale, weights))
+def _sum_of(offer: Offer, speeds: Speeds, scale: Scale, weights: Weights) -> float:
+    return total(offer, speeds.of(offer.device_class, offer.driver_major), scale, weights)

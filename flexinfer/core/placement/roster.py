@@ -1,15 +1,16 @@
 """Node names as numbers, and the nodes of a request.
 
-Looking a name up is most of what a request over thousands of names costs. It is done once per list; everything known
-of nodes is kept in columns beside the roster and picked from them by position.
+Looking names up is most of what a request over thousands of them costs. It is done once per list; everything known of
+nodes is kept in columns beside the roster and picked from them by position.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import compress
-from operator import itemgetter
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-T = TypeVar("T")
+import numpy as np
+from numpy.typing import NDArray
+
+from flexinfer.core.placement.names import Listing, NameTable, Rows
 
 KEPT_MEMOS = 32
 
@@ -20,98 +21,115 @@ class Roster:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.index: dict[str, int] = {}
-        self._columns: dict[str, list[Any]] = {}
+        self._table = NameTable(())
+        self._ranks: Rows = np.empty(0, dtype=np.intp)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def positions(self, names: Sequence[str]) -> list[int]:
+    def positions(self, names: Sequence[str]) -> Rows:
         """Of these names, numbering new ones."""
         try:
-            return list(map(self.index.__getitem__, names))
+            found = [self.index[name] for name in names]
         except KeyError:
             for name in names:
                 if name not in self.index:
                     self.index[name] = len(self.names)
                     self.names.append(name)
-            return list(map(self.index.__getitem__, names))
+            found = [self.index[name] for name in names]
+        return np.array(found, dtype=np.intp)
 
-    def column(self, key: str, make: Callable[[str], T]) -> list[T]:
-        """``make(name)`` for each name, made once."""
-        found = self._columns.setdefault(key, [])
-        if len(found) < len(self.names):
-            found.extend(map(make, self.names[len(found) :]))
+    def read(self, raw: bytes) -> Listing | None:
+        """Positions of the names in a JSON list; None if it has a new one, or is not written as Go writes it."""
+        found = self._table.find(raw)
+        if found is None and self._table.size < len(self.names):
+            self._table = NameTable(self.names)
+            found = self._table.find(raw)
         return found
+
+    def prepare(self) -> None:
+        """Do now what the first request would have to."""
+        self._table = NameTable(self.names)
+        self.ranks()
+
+    def ranks(self) -> Rows:
+        """For each position the place of its name among all in alphabetical order."""
+        if len(self._ranks) < len(self.names):
+            order = sorted(range(len(self.names)), key=self.names.__getitem__)
+            self._ranks = np.empty(len(order), dtype=np.intp)
+            self._ranks[order] = np.arange(len(order))
+        return self._ranks
 
 
 class Asked:
     """The nodes of a request, without repeats: kube-scheduler would sum up the scores of a name given twice.
 
-    ``untouched``: there were none. ``memo`` holds what was derived from exactly these nodes. Complete after ``enrol``.
+    ``rows``: their positions in ``roster``, known after ``enrol``. ``untouched``: there were no repeats. ``bounds``:
+    of the names in the bytes received, if these were read without decoding. ``memo`` holds what was derived from
+    exactly these nodes.
     """
 
-    __slots__ = ("_getter", "_index", "_members", "memo", "names", "positions", "roster", "untouched")
+    __slots__ = ("_names", "bounds", "memo", "roster", "rows", "untouched")
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
+    def __init__(self, names: Sequence[str] | None) -> None:
+        self._names = names
         self.untouched = True
-        self.positions: list[int] = []
+        self.rows: Rows = np.empty(0, dtype=np.intp)
+        self.bounds: Rows | None = None
         self.memo: dict[Any, Any] = {}
         self.roster: Roster | None = None
-        self._getter: Callable[[Any], Any] | None = None
-        self._members: set[str] | None = None
-        self._index: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, roster: Roster, rows: Rows, bounds: Rows | None = None) -> "Asked":
+        """Of names already numbered."""
+        found = cls(None)
+        found.bounds = bounds
+        found._take(roster, rows)
+        return found
+
+    def some(self, keeps: NDArray[np.bool_]) -> "Asked":
+        """Those for which ``keeps`` is true."""
+        found = Asked(None)
+        found.roster, found.rows = self.roster, self.rows[keeps]
+        return found
 
     def enrol(self, roster: Roster) -> None:
-        """Number the names and drop repeats; once."""
-        if self.roster is roster:
-            return
+        """Number the names and drop repeats; once for each roster."""
+        if self.roster is not roster:
+            self._take(roster, roster.positions(self.names))
+
+    def _take(self, roster: Roster, rows: Rows) -> None:
         self.roster = roster
-        self._getter = None
-        self.positions = roster.positions(self.names)
-        if len(set(self.positions)) < len(self.positions):
+        self.memo.clear()
+        seen = np.zeros(len(roster), dtype=np.bool_)
+        seen[rows] = True
+        if np.count_nonzero(seen) < len(rows):
             self.untouched = False
-            self.positions = list(dict.fromkeys(self.positions))
-        # The roster's own strings: those of the request can go, which keeps the memory of a request small and warm.
-        self.names = self.pick(roster.names)
+            self.bounds = None
+            _, first = np.unique(rows, return_index=True)
+            rows = rows[np.sort(first)]
+        self.rows = rows
+        # The roster's own strings do; those of the request can go.
+        self._names = None
 
-    def pick(self, column: Sequence[T]) -> Sequence[T]:
-        """The entries of these nodes, in the order asked."""
-        if len(self.positions) < 2:
-            return [column[position] for position in self.positions]
-        if self._getter is None:
-            self._getter = itemgetter(*self.positions)
-        picked: tuple[T, ...] = self._getter(column)
-        return picked
+    def __len__(self) -> int:
+        return len(self.rows) if self._names is None else len(self._names)
 
-    def parted(self, keeps: Sequence[bool]) -> tuple["Asked", list[str]]:
-        """Those kept, and the names of the others, which are taken to be few."""
-        kept = Asked(list(compress(self.names, keeps)))
-        kept.roster = self.roster
-        kept.positions = list(compress(self.positions, keeps))
-        out: list[str] = []
-        position = -1
-        for _ in range(len(keeps) - len(kept.names)):
-            position = keeps.index(False, position + 1)
-            out.append(self.names[position])
-        return kept, out
+    @property
+    def names(self) -> list[str]:
+        """In the order asked; before ``enrol`` as received."""
+        if self._names is not None:
+            return list(self._names)
+        known = self.known
+        return [known[row] for row in self.rows.tolist()]
+
+    @property
+    def known(self) -> Sequence[str]:
+        """Names by position in the roster."""
+        return self.roster.names if self.roster is not None else ()
 
     def keep(self, key: Any, value: Any) -> None:
         """Remember something derived; a full memory starts again."""
         if len(self.memo) >= KEPT_MEMOS:
             self.memo.clear()
         self.memo[key] = value
-
-    @property
-    def members(self) -> set[str]:
-        """The names as a set."""
-        if self._members is None:
-            self._members = set(self.names)
-        return self._members
-
-    @property
-    def index(self) -> dict[str, int]:
-        """Where in the request a name stands."""
-        if self._index is None:
-            self._index = {name: position for position, name in enumerate(self.names)}
-        return self._index

@@ -5,7 +5,7 @@ import pytest
 from flexinfer.contracts.events import Cpu, Partition
 from flexinfer.core.placement.checks import REASONS
 from flexinfer.core.placement.demand import demand_of
-from flexinfer.core.placement.ranking import verdict
+from flexinfer.core.placement.offers import verdict
 
 
 def reason(fleet, pod, node="n"):
