@@ -4,6 +4,7 @@ import logging
 import ssl
 
 from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.adapters.web.global_proxy import figures
 from flexinfer.adapters.web.global_proxy.checks import Checks
 from flexinfer.adapters.web.global_proxy.service import GlobalService
 from flexinfer.adapters.web.proxy.connections import Connections
@@ -73,7 +74,12 @@ class GlobalProxy:
     def _heard(self, fact: BusFact) -> None:
         if isinstance(fact, Snapshot):
             return
-        fresh = federation.take_headroom(self.clusters, fact, self._clock.now())
+        try:
+            fresh = federation.take_headroom(self.clusters, fact, self._clock.now())
+        except ValueError as err:
+            figures.REJECTED.inc()
+            log.warning("headroom of %s is not taken: %s", fact.subject[:80], err)
+            return
         if fresh is not None:
             log.info("cluster %s made itself known at %s", fresh.name, fresh.urls[0])
             self._tasks.once("first check", self.checks.one(fresh))

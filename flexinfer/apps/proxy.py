@@ -70,6 +70,7 @@ class Proxy:
             access=AccessLog(name, settings.access_log_rate, self.signals.publish_soon),
             keys=self._keys,
             expose=self._of_all_workers if settings.worker_folder else None,
+            clients=lambda: self.listener.connections,
         )
         limits = ServerLimits(
             body_bytes=settings.max_body, head_seconds=settings.header_timeout, buffered_bytes=settings.max_buffered

@@ -22,7 +22,9 @@ class BenchRunSettings(MeasureSettings):
 class ResultsSettings(ClientSettings):
     """Where results are read from: the bus, or a file of events."""
 
-    tape: Path | None = setting(None, "read a file of events, one JSON document per line, instead of the bus")
+    tape: Path | None = setting(
+        None, "read a recorded tape, or a file of events, one JSON document per line, instead of the bus"
+    )
 
 
 class BenchListSettings(ResultsSettings):

@@ -87,7 +87,7 @@ class NatsServer:
         """What the server wrote."""
         return self._folder / "nats-server.log"
 
-    async def start(self, timeout: float = 15.0) -> "NatsServer":  # noqa: ASYNC109 - names the limit in the error too
+    async def start(self, timeout: float = 60.0) -> "NatsServer":  # noqa: ASYNC109 - names the limit in the error too
         """Return once clients are accepted. Raises BusNotInstalled, BusNotStarted."""
         binary = find_binary()
         self._folder.mkdir(parents=True, exist_ok=True)

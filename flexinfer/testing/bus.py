@@ -9,7 +9,7 @@ from flexinfer.contracts.topics import order_key
 from flexinfer.core.fleet.view import OrderBook
 from flexinfer.ports import BusFact, Snapshot
 
-DEADLINE = 15.0
+DEADLINE = 60.0
 
 
 class ManualClock:

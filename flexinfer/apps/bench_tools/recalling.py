@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from flexinfer.core.benchmark import comparison, plot
 from flexinfer.core.benchmark.comparison import Run
 from flexinfer.ports import BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.journal import BadLine, Fact, read_tape
 from flexinfer.runtime.process import fail
 
 _CONNECT_SECONDS = 5.0
@@ -71,17 +73,36 @@ async def _from_bus(settings: ResultsSettings) -> list[Event]:
 
 
 def _taped(path: Path) -> list[Event]:
-    """The results in a file of events. Lines of other kinds are skipped: a journal holds more than events."""
-    events = []
+    """The results in a tape that a process recorded, or in a file of events whose other lines are skipped.
+
+    Raises LookupError for a tape that cannot be read.
+    """
+    try:
+        tape = read_tape(path)
+    except BadLine as err:
+        if "newer than this release" in err.reason:
+            raise LookupError(f"{path}: {err.reason}") from err
+        return [event for event in _lines(path) if isinstance(event.data, BenchCompleted)]
+    return [event for _, fact in tape.facts for event in _events_of(fact) if isinstance(event.data, BenchCompleted)]
+
+
+def _events_of(fact: Fact) -> tuple[Event, ...]:
+    match fact:
+        case Event():
+            return (fact,)
+        case Snapshot():
+            return fact.events
+        case _:
+            return ()
+
+
+def _lines(path: Path) -> Iterator[Event]:
     with path.open("rb") as file:
         for line in file:
             try:
-                event = decode_event(line.strip())
+                yield decode_event(line.strip())
             except MalformedEvent:
                 continue
-            if isinstance(event.data, BenchCompleted):
-                events.append(event)
-    return events
 
 
 def _list(settings: BenchListSettings, runs: tuple[Run, ...]) -> int:

@@ -1,17 +1,23 @@
 """Facts about clusters: what a model list says, and what headroom events say."""
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import ClusterHeadroom
 from flexinfer.core.routing.clusters import FORGET_SECONDS, SILENT_SECONDS, Cluster, Clusters, State
 
+MOST_CLUSTERS: Final = 256
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+_URL = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(?:/[A-Za-z0-9._~/-]*)?")
+
 
 def cluster_of(source: str) -> str:
-    """The cluster in an event source ``/clusters/<c>/…``; empty if there is none."""
+    """The cluster in an event source ``/clusters/<c>/…``; empty if there is none that could be one."""
     parts = source.split("/")
-    return parts[2] if len(parts) > 3 and parts[1] == "clusters" else ""
+    name = parts[2] if len(parts) > 3 and parts[1] == "clusters" else ""
+    return name if _NAME.fullmatch(name) else ""
 
 
 def take_listing(cluster: Cluster, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -40,15 +46,21 @@ def take_listing(cluster: Cluster, rows: Iterable[Mapping[str, Any]]) -> None:
 def take_headroom(clusters: Clusters, event: Event, now: float) -> Cluster | None:
     """Take one headroom event; the cluster it made known, None if it was known or the event is another.
 
-    A cluster named by a flag keeps its URL; the others are reached at the URLs their proxies give.
+    A cluster named by a flag keeps its URL; the others are reached at the URLs their proxies give. Whoever may
+    publish on the hub writes these names and URLs, and they go into headers, labels and requests: raises ValueError
+    for what is no cluster's name or no proxy's URL, and for more clusters than MOST_CLUSTERS.
     """
     data = event.data
-    name = cluster_of(event.source)
-    if not isinstance(data, ClusterHeadroom) or not name:
+    if not isinstance(data, ClusterHeadroom):
         return None
+    name = cluster_of(event.source)
+    if not name or not _URL.fullmatch(data.url):
+        raise ValueError(f"{event.source[:80]!r} at {data.url[:80]!r} is no cluster with a proxy's URL")
     cluster = clusters.members.get(name)
     fresh = cluster is None
     if cluster is None:
+        if len(clusters.members) >= MOST_CLUSTERS:
+            raise ValueError(f"cluster {name} is one more than {MOST_CLUSTERS}")
         cluster = clusters.members[name] = Cluster(name, (data.url,), static=False)
     cluster.heard_at = now
     cluster.proxies[data.proxy] = (data.url, now)

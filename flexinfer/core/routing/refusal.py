@@ -12,7 +12,7 @@ Code = Literal[
     "invalid_path", "method_not_allowed", "invalid_json", "invalid_body", "model_missing", "invalid_model",
     "invalid_api_key", "model_not_found", "request_too_large", "headers_too_large", "malformed_request",
     "request_timeout", "engine_unreachable", "engine_failed", "engine_timeout", "queue_full", "activation_failed",
-    "model_asleep", "no_endpoint", "cold_start_timeout", "not_ready", "shutting_down", "cluster_unavailable",
+    "model_asleep", "no_endpoint", "cold_start_timeout", "not_ready", "cluster_unavailable",
     "too_many_connections", "overloaded",
 ]  # fmt: skip
 

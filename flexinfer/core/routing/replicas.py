@@ -26,10 +26,12 @@ class Replica:
     curve: Curve = FLAT
     label: str = ""  # its speed, for reasons
     key: Key = ("", "")  # identity: a pod that moved to another address is another replica
+    header: bytes = b""  # its name as a header carries it
     _costs: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.key = (self.pod, self.url)
+        self.header = "".join(c if "!" <= c <= "~" else "?" for c in self.pod).encode()
 
     def cost(self, elsewhere: float = 0.0) -> float:
         """Seconds per token of one more request at the present load, ``elsewhere`` being that of other proxies."""

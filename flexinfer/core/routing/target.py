@@ -8,6 +8,7 @@ separators, it does not get to see them.
 import re
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Raw
@@ -21,6 +22,8 @@ MODELS: Final = "/v1/models"
 _BAD_PATH: Final = "the path holds dot segments, doubled slashes or encoded separators"
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._~%:@!$&'()*+,;=-]*")
 _SUSPECT = re.compile(r"//|/\.{1,2}(?:/|$)|%(?![0-9A-Fa-f]{2})|%(?:2[eE]|5[cC]|[01][0-9A-Fa-f]|7[fF]|25)")
+# vLLM's and SGLang's own administration that lies below /v1/.
+_ADMINISTRATION: Final = frozenset({"/v1/load_lora_adapter", "/v1/unload_lora_adapter"})
 _SLASH = re.compile(r"%2[fF]")
 _COLON = re.compile(r"%3[aA]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
@@ -45,6 +48,8 @@ def read_target(path: str) -> Target:
         path = api + rest if name else path
     if not path.startswith(_API):
         raise Refusal(404, "invalid_path", "unknown path; the API lives below /v1/ and /model/<name>/v1/")
+    if unquote(path).rstrip("/").lower() in _ADMINISTRATION:
+        raise Refusal(404, "invalid_path", "an engine's administration is not reached through the proxy")
     if _SLASH.search(path) and not path.startswith(MODELS + "/"):
         raise Refusal(400, "invalid_path", _BAD_PATH)
     return Target(path, checked_name(plain(name), "path") if name else "")

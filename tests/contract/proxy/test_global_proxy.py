@@ -14,6 +14,9 @@ from flexinfer.adapters.bus.memory import MemoryBus
 from flexinfer.apps.global_proxy import GlobalProxy
 from flexinfer.apps.proxy import Proxy
 from flexinfer.config.proxy import GlobalProxySettings
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import ClusterHeadroom
+from flexinfer.telemetry import metrics
 from flexinfer.testing.fake_engine import Fault
 from tests.contract.proxy.rig import Answer, Rig, Wire, chat, post, rig_of, until
 
@@ -158,6 +161,18 @@ async def test_clusters_make_themselves_known_over_the_bus(globe: Globe) -> None
 
     answer = await globe.ask()
     assert (answer.status, answer.headers["x-flexinfer-cluster"]) == (200, "east")
+
+
+async def test_what_the_bus_says_of_no_cluster_is_counted_and_left(globe: Globe) -> None:
+    await globe.start()
+    proxy = globe.made[-1]
+    before = metrics.value_of("flexinfer_global_rejected_events_total")
+    evil = EventMint.start("proxy", "p", "b", lambda: 1.0, "west\r\nx-evil: 1")
+
+    proxy._heard(evil.mint(ClusterHeadroom(proxy="p", url="http://127.0.0.1:1")))
+
+    assert metrics.value_of("flexinfer_global_rejected_events_total") == before + 1
+    assert set(proxy.clusters.members) == {"east", "west"}
 
 
 async def test_the_status_page_is_for_people_and_for_tools(globe: Globe) -> None:

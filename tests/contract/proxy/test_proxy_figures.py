@@ -61,6 +61,25 @@ async def test_answers_tokens_and_times_are_counted(rig: Rig) -> None:
     assert metrics.value_of("flexinfer_proxy_cancelled_total", label) == 1
 
 
+async def test_open_connections_are_told_on_both_sides(rig: Rig) -> None:
+    engine = await rig.engine()
+    await rig.start()
+    await rig.route(engine)
+    wires = [await rig.wire() for _ in range(3)]
+    for wire in wires:
+        wire.send(post("/v1/chat/completions", chat(stream=True, tokens=100_000)))
+    await until(lambda: rig.proxy.connections.open == 3)
+
+    text = (await rig.ask(b"GET /metrics HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n")).body.decode().splitlines()
+
+    assert "flexinfer_proxy_client_connections 4.0" in text
+    assert "flexinfer_proxy_engine_connections 3.0" in text
+    for wire in wires:
+        await wire.close()
+    await until(lambda: rig.proxy.listener.connections == 0)
+    assert "flexinfer_proxy_client_connections 0.0" in series(rig)
+
+
 async def test_refusals_are_counted_by_code(rig: Rig) -> None:
     await rig.start()
     before = metrics.value_of("flexinfer_proxy_refused_total", {"code": "invalid_json"})

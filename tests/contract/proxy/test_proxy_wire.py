@@ -71,7 +71,7 @@ async def test_http_1_0_clients_get_a_plain_body_and_the_end(rig: Rig, engine: E
     wire = await rig.wire()
     wire.send(marked("old").replace(b"HTTP/1.1", b"HTTP/1.0"))
 
-    raw = await asyncio.wait_for(wire.reader.read(), 5)
+    raw = await asyncio.wait_for(wire.reader.read(), 60)
 
     head, _, body = raw.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200")
@@ -216,7 +216,7 @@ async def test_a_large_answer_to_a_slow_reader_is_held_back_at_the_engine(
     held = sent
 
     wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
-    answer = await asyncio.wait_for(wire._answer(head_only=False), 30)
+    answer = await asyncio.wait_for(wire._answer(head_only=False), 60)
 
     assert held < 24 << 20
     assert len(answer.body) == size
@@ -237,7 +237,7 @@ async def test_an_engine_connection_that_was_held_back_to_the_end_serves_the_nex
         for _ in range(30):
             await asyncio.sleep(0.01)
         wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
-        answer = await asyncio.wait_for(wire._answer(head_only=False), 20)
+        answer = await asyncio.wait_for(wire._answer(head_only=False), 60)
         assert len(answer.body) == 8 << 20
 
     assert engine.accepted == 1

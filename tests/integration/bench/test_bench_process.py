@@ -61,7 +61,7 @@ async def test_sigterm_ends_it_at_once_without_a_result(engine: FakeEngine, tmp_
     engine.then(*[Fault()] * 5)
     engine.fault = Fault(stall_after=1)
     process = await start(engine, tmp_path / "log")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(engine.seen) < 6:  # noqa: ASYNC110 - another process has no event to wait for
             await asyncio.sleep(0.01)
     process.send_signal(signal.SIGTERM)
@@ -79,7 +79,7 @@ async def test_kill_9_leaves_no_result_or_a_whole_one(engine: FakeEngine, tmp_pa
     log = tmp_path / "log"
     process = await start(engine, log)
     wanted = round(share * 9)  # one probe, one fitting, two warm-ups, five iterations
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while engine.totals.finished < wanted:  # noqa: ASYNC110 - another process has no event to wait for
             await asyncio.sleep(0.0005)
     with suppress(ProcessLookupError):

@@ -17,7 +17,9 @@ from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import BenchCompleted, NodeStatus
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.testing.bus import until
-from flexinfer.testing.fake_engine import FakeEngine, Fault, Speeds
+from flexinfer.testing.fake_engine import FakeEngine, Fault
+
+RECORDED = Path(__file__).parents[2] / "tapes" / "recorded"
 
 
 async def bench(action: str, *argv: str) -> int:
@@ -99,13 +101,15 @@ async def test_a_file_that_cannot_be_written(engine: FakeEngine, capsys, tmp_pat
 
 @pytest.fixture
 async def tape(engine: FakeEngine, tmp_path: Path, capsys) -> Path:
-    """Two runs of one kind, the second twice as fast, after a line that is no event."""
+    """A run, before it one of the same kind half as fast, and first of all lines that are no events."""
     path = tmp_path / "tape.jsonl"
-    path.write_text('{"kind": "tick"}\nnot json\n')
-    for speed in (200, 400):
-        engine.speeds = Speeds(tokens_per_second=speed)
-        assert await measure(engine, "--save", str(path)) == 0
+    assert await measure(engine, "--save", str(path)) == 0
     capsys.readouterr()
+    event = json.loads(path.read_text())
+    before = {**event, "id": "before", "time": "2026-01-31T12:00:00.000000Z"}
+    before["data"] = {**event["data"], "tokensPerSecond": event["data"]["tokensPerSecond"] / 2}
+    lines = ('{"kind": "tick"}', "not json", json.dumps(before), json.dumps(event))
+    path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
@@ -136,12 +140,40 @@ async def test_history_and_comparison_work_on_a_tape(tape: Path, times: list[str
     assert await bench("compare", old, "--tape", str(tape), "--output", "json", "--svg", str(svg)) == 0
     document = json.loads(capsys.readouterr().out)
     speed = next(row for row in document["rows"] if row["name"] == "tokens/s")
-    assert speed["changePercent"] == pytest.approx(100, rel=0.5)
+    assert speed["changePercent"] == pytest.approx(100)
     assert speed["better"] is True
     assert document["identity"] == []
     ET.parse(svg)
     assert await bench("compare", old, key, "--tape", str(tape)) == 0
     assert "change" in capsys.readouterr().out
+
+
+async def test_a_recorded_tape_is_read_as_it_is(capsys, tmp_path: Path):
+    """The journal of a manager that measured one model on two kinds of node."""
+    tape = str(RECORDED / "home-lab-manager.jsonl.gz")
+    assert await bench("list", "--tape", tape, "--output", "json") == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len({row["deviceClass"] for row in found}) >= 2
+    assert all(row["tokensPerSecond"] > 0 and row["curve"] for row in found)
+    svg = tmp_path / "curve.svg"
+    assert await bench("show", found[0]["key"], "--tape", tape, "--svg", str(svg)) == 0
+    assert found[0]["deviceClass"] in capsys.readouterr().out
+    ET.parse(svg)
+    assert await bench("compare", found[0]["key"], found[1]["key"], "--tape", tape, "--output", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert any(change.startswith("device class: ") for change in document["identity"])
+    assert await bench("show", found[1]["key"], "--tape", tape, "--output", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["key"] for row in rows} == {found[1]["key"]}
+
+
+async def test_a_tape_of_a_newer_release_is_not_taken_for_an_empty_one(tmp_path: Path, capsys):
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text(
+        '{"tape": "flexinfer", "version": 99, "component": "manager", "instance": "m", "release": "9", "started": 1}\n'
+    )
+    assert await bench("list", "--tape", str(tape)) == 1
+    assert "newer than this release" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

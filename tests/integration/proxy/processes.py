@@ -21,7 +21,7 @@ from flexinfer.runtime.clock import SystemClock
 from flexinfer.testing.fake_engine import FakeEngine
 from tests.contract.proxy.rig import Answer, Wire, until
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Stage:
 
     async def sees(self, proxy: Program, model: str, state: str) -> None:
         """Wait until the proxy lists the model in this state."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self._state(proxy, model) != state:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
 

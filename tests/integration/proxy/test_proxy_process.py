@@ -33,7 +33,7 @@ async def test_a_proxy_killed_in_a_cold_start_leaves_its_demand(stage: Stage) ->
     proxy = await (await stage.proxy("p1")).ready()
     wire = await Wire.to(proxy.port)
     wire.send(ASK)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not await stage.bus.state((ModelDemand,)):  # noqa: ASYNC110 - a store tells nobody
             await asyncio.sleep(0.02)
 
@@ -86,7 +86,7 @@ async def test_traffic_flows_while_the_bus_is_down_and_the_table_catches_up(stag
 async def test_without_a_table_it_is_not_ready_and_says_why(stage: Stage) -> None:
     await stage.nats.kill()
     proxy = await stage.proxy("p1")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 answer = await proxy.get("/readyz")

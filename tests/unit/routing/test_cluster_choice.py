@@ -192,6 +192,35 @@ def test_a_cluster_over_the_bus_is_reached_at_its_live_proxies() -> None:
     assert not made.members
 
 
+@pytest.mark.parametrize(
+    ("cluster", "url"),
+    [
+        ("west\r\nx-evil: 1", "http://1"), ("", "http://1"), ("West", "http://1"), ("a" * 64, "http://1"),
+        ("west", "file:///etc/passwd"), ("west", "http://a@b"), ("west", "http://1/?q"), ("west", "http://1/ HTTP/1.1"),
+        ("west", "http://1\r\nx: y"), ("west", "http://é"), ("west", "x"),
+    ],
+)  # fmt: skip
+def test_what_is_no_cluster_is_not_taken_from_the_bus(cluster: str, url: str) -> None:
+    made = Clusters("round-robin")
+
+    with pytest.raises(ValueError, match="is no cluster"):
+        federation.take_headroom(made, mint(cluster=cluster).mint(ClusterHeadroom(proxy="p1", url=url)), NOW)
+
+    assert not made.members
+
+
+def test_the_bus_cannot_name_clusters_without_end() -> None:
+    made = Clusters("round-robin")
+    told = ClusterHeadroom(proxy="p1", url="http://1")
+    for number in range(federation.MOST_CLUSTERS):
+        federation.take_headroom(made, mint(cluster=f"c{number}").mint(told), NOW)
+
+    with pytest.raises(ValueError, match="one more than"):
+        federation.take_headroom(made, mint(cluster="late").mint(told), NOW)
+
+    assert len(made.members) == federation.MOST_CLUSTERS
+
+
 def test_a_flag_keeps_its_url() -> None:
     made = world("headroom", "a")
     headroom(made, "a", 5.0, url="http://elsewhere")

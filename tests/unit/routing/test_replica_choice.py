@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flexinfer.core.routing import speed
 from flexinfer.core.routing.balance import choose
 from flexinfer.core.routing.ejection import FAILURES, FIRST_SECONDS, Ejection
-from flexinfer.core.routing.replicas import Pool
+from flexinfer.core.routing.replicas import Pool, Replica
 from flexinfer.core.routing.ring import BOUND
 from tests.unit.routing.making import spec
 
@@ -91,6 +91,11 @@ def test_classes_without_a_curve_take_the_shape_measured_elsewhere() -> None:
 
     assert fill(made, 16) == {"a": 8, "b": 8}
     assert made.capacity == 800.0
+
+
+def test_a_name_cannot_break_out_of_its_header() -> None:
+    assert Replica("pod-1.a", "http://a").header == b"pod-1.a"
+    assert Replica("pod\r\nx: é", "http://a").header == b"pod??x:??"
 
 
 def test_draining_replicas_get_nothing_and_counts_survive_updates() -> None:

@@ -34,7 +34,8 @@ def test_paths(path: str, expected: Target) -> None:
         "/", "/v1", "/admin", "/v1/../x", "/v1/./x", "/v1/x/..", "/v1//x", "//v1/x", "/v1/%2e%2e/x", "/v1/%2E./x",
         "/v1/x%00", "/v1/x%0a", "/v1/x%5cy", "/v1/x\\y", "/v1/x%2fy", "/v1/%252e%252e/x", "/v1/x%", "/v1/x%zz",
         "/v1/x y", "/v1/x\ty", "/v1/x?y", "/v1/x#y", "/v1/é", "/model/v1/x", "/model//v1/x", "/model/m/slots",
-        "/model/../v1/x", "/model/-m/v1/x", "http://evil/v1/x", "*", "",
+        "/model/../v1/x", "/model/-m/v1/x", "http://evil/v1/x", "*", "", "/v1/load_lora_adapter",
+        "/v1/unload%5Flora_adapter/", "/model/m/v1/load_lora_adapter",
     ],
 )  # fmt: skip
 def test_paths_no_engine_gets_to_see(path: str) -> None:

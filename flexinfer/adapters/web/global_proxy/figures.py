@@ -9,6 +9,7 @@ REFUSED = metrics.counter("flexinfer_global_refused_total", "Requests answered w
 RETRIES = metrics.counter("flexinfer_global_retries_total", "Attempts on another cluster.", ("cluster", "why"))
 BROKEN = metrics.counter("flexinfer_global_broken_total", "Answers that broke after their first byte.", ("cluster",))
 CANCELLED = metrics.counter("flexinfer_global_cancelled_total", "Requests whose client left.", ("cluster",))
+REJECTED = metrics.counter("flexinfer_global_rejected_events_total", "Headroom events that name no cluster or URL.")
 CHECKS = metrics.counter("flexinfer_global_checks_total", "Active health checks.", ("cluster", "result"))
 UP = metrics.gauge("flexinfer_global_cluster_up", "1 while the cluster is taken to be up.", ("cluster",))
 OUTSTANDING = metrics.gauge("flexinfer_global_outstanding_requests", "Requests at clusters now.", ("cluster",))

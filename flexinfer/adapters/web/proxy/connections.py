@@ -20,7 +20,8 @@ class Address:
     def __init__(self, url: str) -> None:
         """Raises ValueError for what is no such URL."""
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
+        plain = url.isascii() and url.isprintable() and " " not in url
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in url or parts.query or not plain:
             raise ValueError(f"{url!r} is not http(s)://host[:port]")
         self.url = url
         self.tls = parts.scheme == "https"

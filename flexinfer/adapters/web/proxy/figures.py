@@ -2,8 +2,6 @@
 
 from flexinfer.telemetry import metrics
 
-NO_MODEL = ""
-
 REQUESTS = metrics.counter(
     "flexinfer_proxy_requests_total", "Requests answered, by model and status.", ("model", "code")
 )

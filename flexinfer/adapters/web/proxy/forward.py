@@ -124,7 +124,7 @@ class Forwarder:
         reason = choice.reason if attempts == 1 else f"{choice.reason} attempt={attempts}"
         extra: list[Header] = [
             (b"x-request-id", job.id),
-            (b"x-flexinfer-endpoint", choice.replica.pod.encode()),
+            (b"x-flexinfer-endpoint", choice.replica.header),
             (b"x-flexinfer-reason", reason.encode()),
         ]
         counting = Counting(trip.usage, stream=b"event-stream" in head.header(b"content-type"))

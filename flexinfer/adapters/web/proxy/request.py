@@ -68,11 +68,6 @@ class Request:
         """Body bytes so far."""
         return self._size
 
-    @property
-    def waited_for(self) -> bool:
-        """Whether a handler waits for the rest of the body."""
-        return self._arrived is not None
-
     def on_hunger(self, ask: Callable[[], None]) -> None:
         """``ask`` is called when the body is wanted and the client waits for ``100 Continue``."""
         self._hungry = ask

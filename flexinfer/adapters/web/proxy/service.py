@@ -39,8 +39,11 @@ class ProxyService:
         access: AccessLog | None = None,
         keys: ApiKeys | None = None,
         expose: Callable[[Callable[[], bytes]], Awaitable[bytes]] | None = None,
+        clients: Callable[[], int] = lambda: 0,
     ) -> None:
-        """``expose`` turns our own metrics into what ``/metrics`` answers; as they are unless given."""
+        """``expose`` turns our own metrics into what ``/metrics`` answers; as they are unless given. ``clients`` tells
+        how many connections the listener has."""
+        self._clients = clients
         self._access = access
         self._keys = keys
         self._directory = directory
@@ -156,6 +159,7 @@ class ProxyService:
             figures.WAITING.labels(key).set(len(demand.since) if demand else 0)
         for figured in self._figures.values():
             figured.tell()
+        figures.CLIENTS.set(self._clients())
         figures.ENGINES.set(self._connections.open)
         figures.LEFT_OUT.set(self._access.left_out if self._access else 0)
         return metrics.expose()
