@@ -17,6 +17,7 @@ _PROGRAMS = {
     "flexinfer-agent": ("flexinfer.config.agent", "AgentSettings", "flexinfer.apps.agent"),
     "flexinfer-manager": ("flexinfer.config.manager", "ManagerSettings", "flexinfer.apps.manager"),
     "flexinfer-bench": ("flexinfer.config.bench", "BenchSettings", "flexinfer.apps.bench"),
+    "flexinfer-fetch": ("flexinfer.config.fetch", "FetchSettings", "flexinfer.apps.fetch"),
     "flexinfer-sched": ("flexinfer.config.scheduler", "SchedulerSettings", "flexinfer.apps.scheduler"),
     "flexinfer-proxy": ("flexinfer.config.proxy", "ProxySettings", "flexinfer.apps.proxy"),
     "flexinfer-dashboard": ("flexinfer.config.dashboard", "DashboardSettings", "flexinfer.apps.dashboard"),
@@ -50,6 +51,11 @@ def manager() -> None:
 def bench() -> None:
     """``flexinfer-bench``."""
     sys.exit(run_program("flexinfer-bench"))
+
+
+def fetch() -> None:
+    """``flexinfer-fetch``."""
+    sys.exit(run_program("flexinfer-fetch"))
 
 
 def scheduler() -> None:

@@ -1,0 +1,1 @@
+"""Copying weights from where they are published into the cache of a node."""
