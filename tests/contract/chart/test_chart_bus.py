@@ -1,0 +1,126 @@
+"""The bus as the chart configures it: a real nats-server with the rendered file, TLS and every credential."""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chart_rendering import Render, one
+
+from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import ModelDemand, NodeHardware
+from flexinfer.local.nats_server import find_binary
+from flexinfer.local.ports import free_port
+from flexinfer.ports import BusRefused, Snapshot
+
+# Who connects with which credential, under the name its executable gives itself.
+CLIENTS = {
+    "agent": "flexinfer-agent n1.example.com", "manager": "flexinfer-manager flexinfer-controller-1",
+    "scheduler": "scheduler", "proxy": "flexinfer-proxy flexinfer-proxy-1", "dashboard": "dashboard",
+    "global-proxy": "flexinfer-global-proxy", "viewer": "status",
+}  # fmt: skip
+
+
+class Server:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, folder: Path) -> None:
+        self.process, self.url, self.folder = process, url, folder
+
+    async def join(self, user: str, name: str = "", cluster: str = "default") -> NatsBus:
+        bus = await NatsBus.start(
+            self.url, name=name or CLIENTS[user], cluster=cluster, credentials=self.folder / f"{user}.auth",
+            ca=self.folder / "ca.crt",
+        )  # fmt: skip
+        up = asyncio.Event()
+        bus.on_connect(up.set)
+        await asyncio.wait_for(up.wait(), 60)
+        return bus
+
+
+@pytest.fixture
+async def server(render: Render, tmp_path: Path) -> Any:
+    objects = render()
+    secrets = {obj["metadata"]["name"]: obj["stringData"] for obj in objects if obj["kind"] == "Secret"}
+    for user in CLIENTS:
+        (tmp_path / f"{user}.auth").write_text(secrets[f"flexinfer-nats-{user}"]["credentials"])
+    for name, content in secrets["flexinfer-nats-tls"].items():
+        (tmp_path / name).write_text(content)
+    port, monitor = free_port("127.0.0.1"), free_port("127.0.0.1")
+    config = one(objects, "ConfigMap", "flexinfer-nats")["data"]["nats.conf"]
+    for written, here in {
+        "0.0.0.0:4222": f"127.0.0.1:{port}", "0.0.0.0:8222": f"127.0.0.1:{monitor}",
+        "/data": str(tmp_path / "data"), "/etc/nats/tls": str(tmp_path),
+    }.items():  # fmt: skip
+        assert written in config
+        config = config.replace(written, here)
+    (tmp_path / "nats.conf").write_text(config)
+    [container] = one(objects, "StatefulSet", "flexinfer-nats")["spec"]["template"]["spec"]["containers"]
+    environ = {"POD_NAME": "flexinfer-nats-0"}
+    for entry in container["env"][1:]:
+        source = entry["valueFrom"]["secretKeyRef"]
+        environ[entry["name"]] = secrets[source["name"]][source["key"]]
+    process = await asyncio.create_subprocess_exec(
+        find_binary(), "--config", str(tmp_path / "nats.conf"), env={**os.environ, **environ}
+    )
+    try:
+        yield Server(process, f"nats://127.0.0.1:{port}", tmp_path)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_every_credential_gets_in_and_does_its_part(server: Server) -> None:
+    buses = {user: await server.join(user) for user in CLIENTS if user != "global-proxy"}
+    buses["global-proxy"] = await server.join("global-proxy", cluster="*")
+    await buses["manager"].ensure()
+    mint = EventMint.start("agent", "n1", "boot", lambda: 1_700_000_000.0)
+    await buses["agent"].publish(mint.mint(NodeHardware(node="n1.example.com")), durable=True)
+    await buses["proxy"].publish(
+        mint.mint(ModelDemand(namespace="a", model="m", proxy="flexinfer-proxy-1", waiting=1)), durable=True
+    )
+    for reader in ("manager", "scheduler", "dashboard", "viewer", "proxy"):
+        [event] = await buses[reader].state((NodeHardware,))
+        assert event.data.node == "n1.example.com"
+    heard = asyncio.Event()
+    follow = await buses["global-proxy"].follow(
+        (ModelDemand,), lambda fact: heard.set() if isinstance(fact, Snapshot) and fact.events else None
+    )
+    await asyncio.wait_for(heard.wait(), 60)
+    await follow.close()
+    for user, what in (("proxy", NodeHardware(node="n1")), ("viewer", NodeHardware(node="n1"))):
+        with pytest.raises(BusRefused, match="denies"):
+            await buses[user].publish(mint.mint(what), durable=True)
+    with pytest.raises(BusRefused, match="denies"):
+        await buses["agent"].state((NodeHardware,))
+    with pytest.raises(BusRefused, match="denies"):
+        await buses["scheduler"].ensure()
+    for bus in buses.values():
+        await bus.close()
+
+
+async def test_without_credential_or_with_another_ca_nobody_gets_in(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await server.join("dashboard")
+    await first.close()
+    host, _, port = server.url.removeprefix("nats://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    assert b'"tls_required":true' in await asyncio.wait_for(reader.readline(), 60)
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await asyncio.wait_for(writer.start_tls(context), 60)
+    writer.close()
+
+    (server.folder / "dashboard.auth").write_text("dashboard:wrong")
+    bus = await NatsBus.start(
+        server.url, name="dashboard", credentials=server.folder / "dashboard.auth", ca=server.folder / "ca.crt"
+    )
+    async with asyncio.timeout(60):
+        while "cannot reach the bus" not in caplog.text:  # noqa: ASYNC110 - a log line sets no event
+            await asyncio.sleep(0.02)
+    assert not bus.connected
+    await bus.close()
