@@ -24,8 +24,8 @@ _DROPPED = metrics.counter("flexinfer_kube_events_dropped_total", "Kubernetes Ev
 
 SERIES_SECONDS = 360.0  # client-go's: a repeat later than this is a new Event
 REPEAT_SECONDS = 5.0  # least time between two writes of one series
-MAX_PENDING = 1000
-MAX_KNOWN = 4000
+MAX_PENDING = 8000  # a thousand models that start together have four things each to tell
+MAX_KNOWN = 12_000
 MAX_NOTE = 1024  # the API's limit, bytes
 
 EventType = Literal["Normal", "Warning"]
@@ -100,11 +100,15 @@ class EventRecorder:
                     await self._write(self._known[key])
 
     def _next(self) -> tuple[_Series | None, float]:
-        """The pending series that is due first, and in how many seconds."""
-        if not self._pending:
-            return None, 0.0
-        first = min((self._known[key] for key in self._pending), key=lambda series: series.due)
-        return first, max(first.due, self._held_until) - self._clock.monotonic()
+        """The first pending series that is due, else the one that is next, and in how many seconds."""
+        now = self._clock.monotonic()
+        soonest: _Series | None = None
+        for series in map(self._known.__getitem__, self._pending):
+            if series.due <= now:
+                return series, self._held_until - now
+            if soonest is None or series.due < soonest.due:
+                soonest = series
+        return soonest, max(soonest.due, self._held_until) - now if soonest else 0.0
 
     def _forget_old(self) -> None:
         if len(self._known) <= MAX_KNOWN:

@@ -36,6 +36,9 @@ class Feed:
         return None if missed > len(self.names) else list(islice(reversed(self.names), missed))
 
 
+SKEW_SECONDS = 60.0  # clocks of two machines that are further apart are a fault of their own
+
+
 @dataclass(slots=True)
 class Sequenced:
     """Where the newest fact of one order key came from."""
@@ -44,29 +47,53 @@ class Sequenced:
     bootid: str
     seq: int
     at: float
-    superseded: str = ""  # the boot this one replaced; its late events are repeats
+    superseded: str = ""  # the boot this one replaced, and how far it had come
+    superseded_seq: int = 0
+    doubted: str = ""  # a boot that spoke once with a time before ours
+    doubted_seq: int = 0
 
 
 @dataclass(slots=True)
 class OrderBook:
-    """Drops repeats: within (source, bootid) older or equal sequences lose; a superseded boot never returns."""
+    """Drops repeats: within (source, bootid) older or equal sequences lose, between boots the later one wins.
+
+    Which of two boots is later, their own clocks tell: a snapshot may hold the last word of a boot whose successor
+    was heard live already. A clock may have been set back, though, and the dead say nothing new: a boot that goes on
+    talking while the other is silent is believed the second time, and none is ever shut out for good.
+    """
 
     seen: dict[str, Sequenced] = field(default_factory=dict)
 
     def accept(self, key: str, event: Event) -> bool:
         """True if the event is news for ``key`` (see ``contracts.topics.order_key``)."""
         last = self.seen.get(key)
-        if last is not None:
-            if last.bootid == event.bootid and last.source == event.source:
-                if event.seq <= last.seq:
-                    return False
-                last.seq, last.at = event.seq, event.at
-                return True
-            if event.bootid == last.superseded:
+        if last is None:
+            self.seen[key] = Sequenced(event.source, event.bootid, event.seq, event.at)
+            return True
+        if last.bootid == event.bootid and last.source == event.source:
+            if event.seq <= last.seq:
                 return False
-        replaced = last.bootid if last else ""
-        self.seen[key] = Sequenced(event.source, event.bootid, event.seq, event.at, replaced)
+            last.seq, last.at, last.doubted = event.seq, event.at, ""
+            return True
+        if event.bootid == last.superseded and event.seq <= last.superseded_seq:
+            return False
+        if self._late(last, event) and not self._again(last, event):
+            return False
+        self.seen[key] = Sequenced(event.source, event.bootid, event.seq, event.at, last.bootid, last.seq)
         return True
+
+    def _late(self, last: Sequenced, event: Event) -> bool:
+        """Whether it was said before what is known. One source has one clock; two are compared with care."""
+        if event.bootid == last.superseded:
+            return event.at <= last.at
+        return event.at < last.at - (0.0 if event.source == last.source else SKEW_SECONDS)
+
+    def _again(self, last: Sequenced, event: Event) -> bool:
+        """Whether this boot has said something else already since the one we believe last spoke."""
+        if last.doubted == event.bootid:
+            return event.seq > last.doubted_seq
+        last.doubted, last.doubted_seq = event.bootid, event.seq
+        return False
 
     def forget(self, key: str) -> None:
         """The entity is gone."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from statistics import median_low
 
 from flexinfer.contracts.events import Device, NodeHardware
 from flexinfer.contracts.kubernetes import Object
@@ -24,7 +25,7 @@ _DEVICES_TOLERATE = tuple(one for vendor in sorted(GPU_RESOURCES) for one in dev
 @dataclass(frozen=True, slots=True)
 class Option:
     """One measurable unit: a device class with one driver major, and the nodes that have it. ``count`` per replica,
-    ``hosts`` the nodes' values of kubernetes.io/hostname."""
+    ``hosts`` the nodes' values of kubernetes.io/hostname, ``price`` per hour of one of them (None: not told)."""
 
     device_class: str
     driver_major: str
@@ -32,6 +33,7 @@ class Option:
     count: int
     nodes: tuple[str, ...]
     hosts: tuple[str, ...] = ()
+    price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def _look(view: LifecycleView, wanted: Description) -> Outlook:
             cpus.setdefault((cpu_class(hardware.cpu), "", CPU, 0), []).append(name)
     chosen = found or cpus
     options = tuple(
-        Option(cls, major, vendor, count, tuple(nodes), tuple(_host(view, name) for name in nodes))
+        Option(cls, major, vendor, count, tuple(nodes), tuple(_host(view, name) for name in nodes), _price(view, nodes))
         for (cls, major, vendor, count), nodes in sorted(chosen.items())
     )
     return Outlook(options, dict(misses), known)
@@ -102,6 +104,13 @@ def _look(view: LifecycleView, wanted: Description) -> Outlook:
 def _host(view: LifecycleView, name: str) -> str:
     """The label that node affinity can name; on some clouds it is not the node's name."""
     return str(view.nodes.get(name, {}).get("metadata", {}).get("labels", {}).get(HOSTNAME) or name)
+
+
+def _price(view: LifecycleView, nodes: list[str]) -> float | None:
+    """What people say a node of the class costs; where they differ, the middle one."""
+    told = (view.nodes.get(name, {}).get("price") for name in nodes)
+    prices = [float(price) for price in told if price is not None]
+    return median_low(prices) if prices else None
 
 
 def _may_fall_back(wanted: Description) -> bool:

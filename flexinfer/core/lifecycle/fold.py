@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from flexinfer.contracts.kubernetes import KubeDelta, Object
+from flexinfer.contracts.labels import COST_ANNOTATION
 from flexinfer.core.effects import Apply, Decision, Delete, Effect, Note, Publish, Refusal, Write, target
+from flexinfer.core.fleet.fold import price_of
 from flexinfer.core.lifecycle import fold_models, fold_results
 from flexinfer.core.lifecycle.description import ModelKey
 from flexinfer.core.lifecycle.fold_events import published
-from flexinfer.core.lifecycle.objects import controller, labels, meta, name_of, uid, version_number
+from flexinfer.core.lifecycle.objects import annotations, controller, labels, meta, name_of, uid, version_number
 from flexinfer.core.lifecycle.view import OWNER_UID, RECORDS, WORKLOAD, Failure, LifecycleView, Name
 
 Keys = set[ModelKey]
@@ -102,6 +104,7 @@ def _remove(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
             if kept is not None and uid(kept) == uid(obj):
                 del kind[name_of(obj)]
                 view.jobs_of.get(controller(obj), set()).discard(name_of(obj))
+                view.suspect(name_of(obj))
             return _owners(view, obj) | {RECORDS}
 
 
@@ -159,6 +162,7 @@ def _put_node(view: LifecycleView, node: Object) -> Keys:
     found = {
         "metadata": {"name": name_of(node)[1], "uid": uid(node), "labels": labels(node)},
         "spec": {"taints": spec.get("taints") or [], "unschedulable": bool(spec.get("unschedulable"))},
+        "price": price_of(annotations(node).get(view.fleet.prefix + COST_ANNOTATION)),
     }
     if view.nodes.get(name_of(node)[1]) == found:
         return set()

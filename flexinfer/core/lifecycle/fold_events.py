@@ -78,10 +78,7 @@ def fold_snapshot(view: LifecycleView, types: Sequence[type[EventData]], events:
 
 
 def _forget(view: LifecycleView, types: Sequence[type[EventData]], events: Sequence[Event], at: float) -> None:
-    """What only the bus says, before it says it again. Its word may be older than what was heard live: the order
-    starts anew, so that the live one is taken again when it is repeated."""
-    for event in events:
-        view.fleet.order.forget(order_key(event.data))
+    """What only the bus says, before it says it again."""
     if BenchCompleted in types:
         view.on_bus.clear()
     if ModelPhase in types:
@@ -100,9 +97,11 @@ def _forget_nodes(view: LifecycleView, events: Sequence[Event]) -> None:
     hardware = {event.data.node for event in events if isinstance(event.data, NodeHardware)}
     states = {event.data.node for event in events if isinstance(event.data, NodeStatus)}
     for name, node in view.fleet.nodes.items():
-        if name not in hardware:
+        if name not in hardware and node.hardware is not None:
+            view.fleet.order.forget(order_key(node.hardware))
             node.hardware = None
-        if name not in states:
+        if name not in states and node.status is not None:
+            view.fleet.order.forget(order_key(node.status))
             node.status = None
     view.fleet_changed()
 
@@ -198,11 +197,13 @@ def published(view: LifecycleView, data: EventData, at: float) -> None:
             view.phases.pop(name, None)
         else:
             view.phases[name] = data
+        view.suspect(name)
         return
     if data.gone:
         view.endpoints.pop(name, None)
     else:
         view.endpoints[name] = data
+    view.suspect(name)
     if data.endpoints and all(entry.state == "draining" for entry in data.endpoints):
         view.draining.setdefault(name, at)
     else:

@@ -50,6 +50,7 @@ def remove(view: LifecycleView, obj: Object) -> set[ModelKey]:
     del view.models[key]
     view.failures.pop(key, None)
     view.by_uid.pop(uid(obj), None)
+    view.suspect((key.namespace, key.name))
     return affected | {key, RECORDS}
 
 

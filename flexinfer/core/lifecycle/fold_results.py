@@ -9,7 +9,7 @@ from flexinfer.contracts.kubernetes import Object
 from flexinfer.contracts.labels import BENCHMARK_APP_LABEL, POD_BENCHMARK_KEY
 from flexinfer.contracts.termination import decode_outcome
 from flexinfer.core.lifecycle.description import ModelKey
-from flexinfer.core.lifecycle.objects import annotations, containers, labels, name_of, parse_time, version_number
+from flexinfer.core.lifecycle.objects import annotations, containers, labels, name_of, parse_time, uid, version_number
 from flexinfer.core.lifecycle.view import BENCH_KEY, RECORDS, LifecycleView
 
 CLAIM_APP_LABEL = "flexinfer-benchmark-claims"
@@ -30,13 +30,14 @@ def put_result(view: LifecycleView, result: BenchCompleted, measured_at: float) 
         hardware = view.hardware(result.node)
         result = replace(result, virtual=bool(hardware and hardware.virtual))
     if result.image_digest is None:
-        result = replace(result, image_digest=_digest_seen(view, result.key))
+        result = replace(result, image_digest=_digest_seen(view, result))
     if view.fleet.results.get(result.key) == result and view.measured_at.get(result.key) == measured_at:
         return set()
     view.fleet.results[result.key] = result
     view.results_of.setdefault(result.workload, set()).add(result.key)
     view.fleet.version += 1
     view.measured_at[result.key] = measured_at
+    view.unrecorded.add(result.key)
     view.failed_runs.pop(result.key, None)
     return {RECORDS, *view.by_workload.get(result.workload, ())}
 
@@ -69,13 +70,13 @@ def image_digest(pod: Object, container: str) -> str | None:
     return None
 
 
-def _digest_seen(view: LifecycleView, key: str) -> str | None:
-    """The digest of the engine in the bench pod of this key; a known one stays when the pod is gone."""
-    for group in view.pods.values():
-        for pod in group.values():
-            if labels(pod).get(BENCH_KEY) == key:
+def _digest_seen(view: LifecycleView, result: BenchCompleted) -> str | None:
+    """The digest of the engine in the bench pod of this run; a known one stays when the pod is gone."""
+    for key in view.by_name.get((result.namespace, result.model), ()):
+        for pod in view.pods_of(uid(view.models[key].object)):
+            if labels(pod).get(BENCH_KEY) == result.key:
                 return image_digest(pod, ENGINE_CONTAINER)
-    known = view.fleet.results.get(key)
+    known = view.fleet.results.get(result.key)
     return known.image_digest if known else None
 
 
@@ -122,12 +123,16 @@ def put_configmap(view: LifecycleView, obj: Object) -> set[ModelKey]:
         return _put_claim(view, name, obj)
     if app != BENCHMARK_APP_LABEL:
         return set()
+    before = (view.records.get(name) or {}).get("data") or {}
     view.records[name] = obj
+    data = obj.get("data") or {}
     keys = {RECORDS}
-    for key, text in (obj.get("data") or {}).items():
-        entry = read_record(text)
+    for key in [key for key in before.keys() | data.keys() if before.get(key) != data.get(key)]:
+        entry = read_record(data[key]) if key in data else None
         if entry:
             keys |= put_result(view, *entry)
+        if key in view.fleet.results:
+            (view.unrecorded.discard if data.get(key) == record_of(view, key) else view.unrecorded.add)(key)
         if key in view.claims:  # its holder waits for the record before it gives the claim back
             keys |= view.by_workload.get((view.claims[key].get("data") or {}).get("workload", ""), set())
     return keys
@@ -136,7 +141,8 @@ def put_configmap(view: LifecycleView, obj: Object) -> set[ModelKey]:
 def remove_configmap(view: LifecycleView, obj: Object) -> set[ModelKey]:
     """A claim was given back, or somebody deleted a part of the record, which is then written again."""
     name = name_of(obj)[1]
-    view.records.pop(name, None)
+    lost = (view.records.pop(name, None) or {}).get("data") or {}
+    view.unrecorded |= lost.keys() & view.fleet.results.keys()
     claim = view.claims.pop(name, None)
     if claim is None:
         return {RECORDS}
@@ -156,6 +162,11 @@ def _put_claim(view: LifecycleView, name: str, obj: Object) -> set[ModelKey]:
     data = obj.get("data") or {}
     view.held.setdefault(data.get("holderUid", ""), set()).add(name)
     return set(view.by_workload.get(data.get("workload", ""), ()))
+
+
+def record_of(view: LifecycleView, key: str) -> str:
+    """What the record is to say of a known result."""
+    return write_record(view.fleet.results[key], view.measured_at.get(key, 0.0))
 
 
 def write_record(result: BenchCompleted, measured_at: float) -> str:

@@ -141,6 +141,7 @@ def bench_environment(wanted: Description, run: Run, policy: Policy) -> Mapping[
         "FLEXINFER_SOURCE": wanted.source.text,
         "FLEXINFER_BACKEND": wanted.backend,
         "FLEXINFER_DEVICE_CLASS": run.option.device_class,
+        "FLEXINFER_COST_PER_HOUR": "" if run.option.price is None else f"{run.option.price:g}",
         "FLEXINFER_WARMUP_ITERATIONS": str(settings.warmup_iterations),
         "FLEXINFER_ITERATIONS": str(settings.iterations),
         "FLEXINFER_MIN_DURATION": f"{settings.min_duration_seconds:g}",

@@ -6,7 +6,7 @@ from flexinfer.contracts.events import ModelEndpoint
 from flexinfer.contracts.kubernetes import CONFIGMAPS, Object
 from flexinfer.contracts.labels import BENCHMARK_APP_LABEL, BENCHMARK_CONFIGMAP
 from flexinfer.core.effects import Create, Decision, Effect, Patch, Publish
-from flexinfer.core.lifecycle.fold_results import write_record
+from flexinfer.core.lifecycle.fold_results import record_of
 from flexinfer.core.lifecycle.naming import MANAGED_BY
 from flexinfer.core.lifecycle.objects import deleting
 from flexinfer.core.lifecycle.view import LifecycleView
@@ -20,16 +20,17 @@ def plan_records(view: LifecycleView) -> Decision:
 
 
 def _record(view: LifecycleView) -> list[Effect]:
-    where = {key: name for name, shard in view.records.items() for key in shard.get("data") or {}}
-    sizes = {name: _size(shard) for name, shard in view.records.items()}
+    sizes: dict[str, int] = {}
     fresh: dict[str, dict[str, str]] = {}
-    for key in sorted(view.fleet.results):
-        text = write_record(view.fleet.results[key], view.measured_at.get(key, 0.0))
-        name = where.get(key)
+    for key in sorted(view.unrecorded):
+        text = record_of(view, key)
+        name = next((name for name, shard in view.records.items() if key in (shard.get("data") or {})), "")
         if name and view.records[name]["data"][key] == text:
             continue
-        name = name or _roomy(sizes, len(key) + len(text))
-        sizes[name] = sizes.get(name, 0) + len(key) + len(text)
+        if not name:
+            sizes = sizes or {name: _size(shard) for name, shard in view.records.items()}
+            name = _roomy(sizes, len(key) + len(text))
+            sizes[name] = sizes.get(name, 0) + len(key) + len(text)
         fresh.setdefault(name, {})[key] = text
     return [_write(view, name, data) for name, data in fresh.items()]
 
@@ -65,8 +66,7 @@ def _republish(view: LifecycleView) -> list[Effect]:
         return []
     return [
         Publish(view.fleet.results[key], view.measured_at.get(key))
-        for key in sorted(view.fleet.results)
-        if key not in view.on_bus
+        for key in sorted(view.fleet.results.keys() - view.on_bus.keys())
     ]
 
 
@@ -75,14 +75,13 @@ def _orphans(view: LifecycleView) -> list[Effect]:
     if not {"models", "modeldeployments", "jobs"} <= view.listed:
         return []
     effects: list[Effect] = []
-    for name, event in sorted(view.endpoints.items()):
-        alive = name in view.jobs if event.hidden else name in view.by_name
-        if not alive:
+    for name in sorted(view.suspects):
+        event, phase = view.endpoints.get(name), view.phases.get(name)
+        if event is not None and name not in (view.jobs if event.hidden else view.by_name):
             gone = ModelEndpoint(
                 namespace=name[0], model=name[1], backend=event.backend, hidden=event.hidden, gone=True
             )
             effects.append(Publish(gone))
-    for name, phase in sorted(view.phases.items()):
-        if name not in view.by_name:
+        if phase is not None and name not in view.by_name:
             effects.append(Publish(replace(phase, gone=True)))
     return effects

@@ -92,8 +92,10 @@ class LifecycleView:
     measured_at: dict[str, float] = field(default_factory=dict)  # of results, by benchmark key
     drifted: dict[str, float] = field(default_factory=dict)  # benchmark key → when an engine was last told to be slower
     on_bus: dict[str, float] = field(default_factory=dict)  # results the bus holds: key → when measured
+    unrecorded: set[str] = field(default_factory=set)  # benchmark keys whose record may not say what is known
     phases: dict[Name, ModelPhase] = field(default_factory=dict)  # as the bus holds them
     endpoints: dict[Name, ModelEndpoint] = field(default_factory=dict)  # as the bus holds them, hidden ones included
+    suspects: set[Name] = field(default_factory=set)  # what the bus holds of them may belong to nothing any more
     fleet_version: int = 0  # grows with every fact that can change which hardware fits
     outlooks: dict[object, tuple[int, object]] = field(default_factory=dict)  # demand → (fleet_version, Outlook)
     draining: dict[Name, float] = field(default_factory=dict)  # endpoints published as draining: since when
@@ -109,6 +111,15 @@ class LifecycleView:
         self.buried[uid] = None
         if len(self.buried) > BURIED_KEPT:
             self.buried.popitem(last=False)
+
+    def suspect(self, name: Name) -> None:
+        """What the bus holds of this name, or whose it is, changed."""
+        event = self.endpoints.get(name)
+        astray = event is not None and name not in (self.jobs if event.hidden else self.by_name)
+        if astray or (name in self.phases and name not in self.by_name):
+            self.suspects.add(name)
+        else:
+            self.suspects.discard(name)
 
     def fleet_changed(self) -> set[ModelKey]:
         """Which hardware fits whom may be different now: everybody is concerned."""
