@@ -3,11 +3,14 @@
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 
 from flexinfer import __version__
 from flexinfer.config import people
 from flexinfer.config.common import Settings, parse
-from flexinfer.config.people import ClientSettings
+from flexinfer.config.completion import script
+from flexinfer.config.people import ClientSettings, LogsSettings
 from flexinfer.local import running
 from flexinfer.runtime.process import fail, run_app
 from flexinfer.telemetry import logs
@@ -87,33 +90,23 @@ def webhook() -> None:
 _COMMANDS = {
     "up": ("UpSettings", "flexinfer.local.up", "run everything on this machine, with one example model"),
     "status": ("StatusSettings", "flexinfer.apps.status", "nodes, models and results on one screen"),
-    "events": ("EventsSettings", "flexinfer.apps.events", "follow the bus (tail) or read its log (show)"),
+    "top": ("TopSettings", "flexinfer.apps.top", "nodes, models and events, live in the terminal"),
+    "events": ("EventsSettings", "flexinfer.apps.events", "tail the bus, show its log, record it on tapes"),
     "doctor": ("DoctorSettings", "flexinfer.local.doctor", "what this machine has, and what is missing"),
     "replay": ("ReplaySettings", "flexinfer.local.replay", "what a tape's process decided, decided again"),
     "explain": ("ExplainSettings", "flexinfer.apps.explain", "why a pod was placed where it is"),
+    "logs": ("LogsSettings", "flexinfer.apps.logs", "what components, models and pods wrote"),
+    "completion": ("CompletionSettings", "", "a script for bash, zsh or fish"),
 }
 
+_BENCH = "flexinfer.apps.bench_tools"
 _USAGE = "usage: flexinfer <command> [options]\n\n{}\n\nflexinfer <command> --help says more."
 
 
 def _usage() -> str:
-    lines = [f"  {name:<9} {text}" for name, (_, _, text) in _COMMANDS.items()]
-    lines.append("  bench     run, list, show, compare: measure any server, look at results")
+    lines = [f"  {name:<11} {text}" for name, (_, _, text) in _COMMANDS.items()]
+    lines.append("  bench       run, list, show, compare: measure any server, look at results")
     return _USAGE.format("\n".join(lines))
-
-
-def _located(settings: ClientSettings, command: str) -> ClientSettings | None:
-    """The settings with the bus address of the system that runs on this machine, if none was given."""
-    if settings.nats_url:
-        return settings
-    note = running.find()
-    if note is None:
-        fail(
-            f"flexinfer {command}: no flexinfer up is running on this machine; "
-            "start one (make demo) or give --nats-url or NATS_URL"
-        )
-        return None
-    return settings.model_copy(update={"nats_url": note.nats_url, "cluster": note.cluster})
 
 
 def run_command(argv: Sequence[str]) -> int:
@@ -129,6 +122,8 @@ def run_command(argv: Sequence[str]) -> int:
         return _run_bench(rest)
     if command not in _COMMANDS:
         return fail(f"flexinfer: unknown command {command!r}\n{_usage()}", 2)
+    if command == "completion":
+        return _print_completion(rest)
     settings_class, module, _ = _COMMANDS[command]
     return _run_parsed(getattr(people, settings_class), command, rest, module)
 
@@ -136,20 +131,39 @@ def run_command(argv: Sequence[str]) -> int:
 def _run_parsed(cls: type[Settings], command: str, rest: Sequence[str], module: str) -> int:
     settings = parse(cls, f"flexinfer {command}", rest)
     logs.setup(settings.log_level if "--log-level" in rest else "error", settings.log_format)
-    if isinstance(settings, ClientSettings) and getattr(settings, "tape", None) is None:
-        located = _located(settings, command)
-        if located is None:
-            return 1
-        settings = located
+    if isinstance(settings, LogsSettings) and settings.kubeconfig is None and (note := running.find()):
+        settings = settings.model_copy(update={"kubeconfig": Path(note.kubeconfig)})
     app = importlib.import_module(module)
+    if isinstance(settings, ClientSettings) and getattr(settings, "tape", None) is None:
+        return _run_reaching(settings, command, app, cluster_first="--kubeconfig" in " ".join(rest))
     try:
         return run_app(lambda: app.run(settings))
     except OSError as err:
         return fail(f"flexinfer {command}: {err}")
 
 
+def _run_reaching(settings: ClientSettings, command: str, app: ModuleType, *, cluster_first: bool) -> int:
+    reaching = importlib.import_module("flexinfer.local.reaching")
+
+    async def body() -> int:
+        async with reaching.reached(settings, cluster_first=cluster_first) as found:
+            return int(await app.run(found))
+
+    try:
+        return run_app(body)
+    except (OSError, reaching.NoSystem) as err:
+        return fail(f"flexinfer {command}: {err}")
+
+
+def _print_completion(rest: Sequence[str]) -> int:
+    settings = parse(people.CompletionSettings, "flexinfer completion", rest)
+    commands = {name: (getattr(people, cls), text) for name, (cls, _, text) in _COMMANDS.items()}
+    print(script(settings.shell, commands, importlib.import_module(_BENCH).ACTIONS), end="")
+    return 0
+
+
 def _run_bench(argv: Sequence[str]) -> int:
-    module = "flexinfer.apps.bench_tools"
+    module = _BENCH
     actions = importlib.import_module(module).ACTIONS
     if not argv or argv[0] not in actions:
         lines = "\n".join(f"  {name:<8} {text}" for name, (_, text) in actions.items())

@@ -6,15 +6,12 @@ from typing import Any
 import msgspec
 import yaml
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.config.people import StatusSettings
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import (
     BenchCompleted,
-    EventData,
     ModelEndpoint,
     ModelLoad,
     ModelPhase,
@@ -26,11 +23,7 @@ from flexinfer.ports import BusRefused, BusUnavailable
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.connecting import wait_connected
 from flexinfer.runtime.process import fail
-
-_TYPES: tuple[type[EventData], ...] = (
-    NodeHardware, NodeTelemetry, NodeStatus, ModelPhase, ModelEndpoint, ModelLoad, BenchCompleted,
-)  # fmt: skip
-
+from flexinfer.runtime.screen import SHOWN, tables
 
 PIPE_WIDTH = 200  # a pipe has no edge to fold at
 
@@ -44,7 +37,7 @@ async def run(settings: StatusSettings) -> int:
     )  # fmt: skip
     try:
         await wait_connected(bus, settings.nats_url)
-        events = await bus.state(_TYPES)
+        events = await bus.state(SHOWN)
     except (BusUnavailable, BusRefused) as err:
         return fail(f"flexinfer status: {err}")
     finally:
@@ -72,87 +65,3 @@ def summary(events: tuple[Event, ...]) -> dict[str, Any]:
     for event in events:
         found[kinds[type(event.data)]].append(msgspec.to_builtins(event.data) | {"observedAt": event.time.isoformat()})
     return found
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2), header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _number(value: float | None, digits: int = 0, unit: str = "") -> str:
-    return "-" if value is None else f"{value:.{digits}f}{unit}"
-
-
-def tables(events: tuple[Event, ...], now: float) -> tuple[Table, ...]:
-    """The screen: nodes, models, results."""
-    return _nodes(events, now), _models(events), _results(events)
-
-
-def _nodes(events: tuple[Event, ...], now: float) -> Table:
-    hardware = {e.data.node: e.data for e in events if isinstance(e.data, NodeHardware)}
-    telemetry = {e.data.node: e for e in events if isinstance(e.data, NodeTelemetry)}
-    status = {e.data.node: e.data.state for e in events if isinstance(e.data, NodeStatus)}
-    table = _table("Nodes", "node", "state", "free / all", "load", "temp", "age")
-    for name, found in sorted(hardware.items()):
-        event = telemetry.get(name)
-        live = event.data if event and isinstance(event.data, NodeTelemetry) else None
-        label = f"[bold]{name}[/bold]" + (" (virtual)" if found.virtual else "")
-        table.add_row(
-            label, status.get(name, "?"), _of(live.memory_free_mib if live else None, found.cpu.memory_mib),
-            _number(live.cpu_util_percent if live else None, 0, " %"), "-",
-            _number(now - event.at, 0, " s") if event else "never",
-        )  # fmt: skip
-        by_uuid = {d.uuid: d for d in live.devices} if live else {}
-        table.add_row(f"  {escape(found.cpu.model or 'CPU')}, {found.cpu.threads} threads")
-        for device in found.devices:
-            figures = by_uuid.get(device.uuid)
-            table.add_row(
-                escape(f"  {device.product or device.vendor} {device.arch or ''}"), device.health.state,
-                _of(figures.memory_free_mib if figures else None, device.memory_mib),
-                _number(figures.util_percent if figures else None, 0, " %"),
-                _number(figures.temperature_celsius if figures else None, 0, " °C"),
-            )  # fmt: skip
-    return table
-
-
-def _of(free: int | None, whole: int | None) -> str:
-    def gib(mib: int | None) -> str:
-        return "?" if mib is None else f"{mib / 1024:.1f}"
-
-    return f"{gib(free)} / {gib(whole)} GiB"
-
-
-def _models(events: tuple[Event, ...]) -> Table:
-    endpoints = {(e.data.namespace, e.data.model): e.data for e in events if isinstance(e.data, ModelEndpoint)}
-    outstanding: dict[tuple[str, str], int] = {}
-    for event in events:
-        if isinstance(event.data, ModelLoad):
-            key = (event.data.namespace, event.data.model)
-            outstanding[key] = outstanding.get(key, 0) + event.data.outstanding
-    table = _table("Models", "model", "phase", "ready", "busy", "serves at")
-    for event in events:
-        if isinstance(event.data, ModelPhase):
-            data = event.data
-            key = (data.namespace, data.model)
-            served = endpoints.get(key)
-            where = "\n".join(f"{e.node or e.pod} {e.url}" for e in served.endpoints) if served else ""
-            table.add_row(
-                f"{data.namespace}/{data.model}", data.phase, f"{data.ready_replicas}/{data.replicas}",
-                str(outstanding.get(key, 0)), where or data.message,
-            )  # fmt: skip
-    return table
-
-
-def _results(events: tuple[Event, ...]) -> Table:
-    table = _table("Measured", "workload on device class", "tokens/s", "spread", "first token")
-    for event in events:
-        if isinstance(event.data, BenchCompleted):
-            data = event.data
-            first = data.first_token.p50 * 1000 if data.first_token else None
-            table.add_row(
-                f"{data.workload}\n  {data.device_class}{' (virtual)' if data.virtual else ''}",
-                _number(data.tokens_per_second, 1), _number(data.spread_percent, 1, " %"), _number(first, 0, " ms"),
-            )  # fmt: skip
-    return table

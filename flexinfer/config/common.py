@@ -120,7 +120,8 @@ def parser(cls: type[Settings], program: str) -> argparse.ArgumentParser:
             del options["dest"]
             found.add_argument(name, **options)
         else:
-            found.add_argument(_flag(name), **options)
+            short = ["-o"] if name == "output" else []
+            found.add_argument(*short, _flag(name), **options)
     return found
 
 

@@ -17,7 +17,11 @@ class UpSettings(Settings):
     api_port: Port = setting(0, "port of the Kubernetes API; 0: a free one")
     nats_port: Port = setting(0, "port of the bus; 0: a free one")
     kubeconfig: Path | None = setting(None, "use this cluster instead of the embedded API")
-    state_dir: Path | None = setting(None, "keep state here across runs; none: a temporary one, removed at the end")
+    state_dir: Path | None = setting(
+        None,
+        "keep state here across runs: the API's objects (not leases; pods start again), the bus with its log, volumes, "
+        "ports; none: a temporary one, removed at the end",
+    )
     scheduler_loop: bool = setting(True, "false: a kube-scheduler of the cluster asks the extender instead")
     fake_nodes: Path | None = setting(None, "YAML file of virtual GPU nodes to add; see docs/virtual-fleets.md")
     dashboard_port: Port = setting(0, "port of the dashboard; 0: a free one")
@@ -39,6 +43,28 @@ class StatusSettings(ClientSettings):
     """Nodes, models, results and the last decisions, on one screen."""
 
     output: Literal["text", "json", "yaml"] = setting("text", "format")
+
+
+class TopSettings(ClientSettings):
+    """Nodes, models and events, live in the terminal; q ends it."""
+
+    interval: Duration = setting(1.0, "time between two screens")
+    count: int = setting(0, "stop after this many screens; 0: no limit", ge=0)
+
+
+class LogsSettings(Settings):
+    """What components and engines wrote: agent, manager, scheduler, proxy, a model's name, or a pod."""
+
+    what: str = setting("", "component, model or pod", positional=True)
+    kubeconfig: Path | None = setting(None, "cluster to ask; empty: the running flexinfer up", env="KUBECONFIG")
+    container: str = setting("", "only this container")
+    tail: int = setting(200, "newest lines of each container", ge=0)
+
+
+class CompletionSettings(Settings):
+    """A script that completes commands and options on Tab: source it, or write it where your shell looks."""
+
+    shell: Literal["bash", "zsh", "fish"] = setting("bash", "bash, zsh or fish", positional=True)
 
 
 class EventsSettings(ClientSettings):

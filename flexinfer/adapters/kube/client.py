@@ -138,6 +138,20 @@ class KubeClient:
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"
         return (await self._raw("GET", path, query=query)).decode(errors="replace")
 
+    async def websocket(self, path: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
+        """A WebSocket to a subresource, for ports and streams. Raises KubeError, KubeUnavailable."""
+        options = await self._transport()
+        del options["allow_redirects"]
+        try:
+            socket: aiohttp.ClientWebSocketResponse = await self._session.ws_connect(
+                self._url(path, None), protocols=(protocol,), autoping=True, max_msg_size=0, **options
+            )
+        except aiohttp.WSServerHandshakeError as err:
+            raise error_of(err.status, b"", None) from err
+        except (aiohttp.ClientError, TimeoutError, OSError) as err:
+            raise KubeUnavailable(f"GET {self.server}{path}: {_text(err)}") from err
+        return socket
+
     async def watch(
         self,
         resource: Resource,

@@ -8,13 +8,17 @@ from flexinfer import __version__
 from flexinfer.config.agent import AgentSettings
 from flexinfer.config.bench import BenchSettings
 from flexinfer.config.common import Settings, parse, parse_duration
+from flexinfer.config.dashboard import DashboardSettings
 from flexinfer.config.manager import ManagerSettings
 from flexinfer.config.people import (
+    CompletionSettings,
     DoctorSettings,
     EventsSettings,
     ExplainSettings,
+    LogsSettings,
     ReplaySettings,
     StatusSettings,
+    TopSettings,
     UpSettings,
 )
 from flexinfer.config.proxy import GlobalProxySettings, ProxySettings
@@ -23,6 +27,7 @@ from flexinfer.config.scheduler import SchedulerSettings
 ALL = [
     AgentSettings, BenchSettings, ManagerSettings, ProxySettings, GlobalProxySettings, SchedulerSettings,
     UpSettings, StatusSettings, EventsSettings, ExplainSettings, DoctorSettings, ReplaySettings,
+    TopSettings, LogsSettings, CompletionSettings, DashboardSettings,
 ]  # fmt: skip
 
 
