@@ -34,7 +34,7 @@ from flexinfer.runtime.clock import SystemClock
 CONFIGURATIONS = Path(__file__).parents[2] / "deploy" / "scheduler"
 PRIORITIES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 CARDS = {"4090": ("NVIDIA GeForce RTX 4090", "sm_89"), "3090": ("NVIDIA GeForce RTX 3090", "sm_86")}
-DEADLINE = 40.0
+DEADLINE = 90.0
 KEY = "m-0123456789ab"
 
 

@@ -28,7 +28,7 @@ from flexinfer.runtime.tasks import Supervisor
 from flexinfer.telemetry import metrics
 
 P = "flexinfer.ai/"
-DEADLINE = 5.0
+DEADLINE = 60.0
 
 
 class Hands:

@@ -12,7 +12,7 @@ from flexinfer.adapters.gpu.files import RootedFiles
 from flexinfer.adapters.gpu.tools import SubprocessTools, clean_environment
 from flexinfer.adapters.gpu.worker import Worker, WorkerStuck
 
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 def script(folder: Path, name: str, text: str) -> None:
@@ -61,7 +61,7 @@ async def test_a_broken_tool_is_a_failure(tmp_path: Path) -> None:
 async def test_a_hanging_tool_is_killed_with_its_children(tmp_path: Path) -> None:
     script(tmp_path, "tool", f"sleep 300 & echo $! > {tmp_path}/child; echo partial; wait")
 
-    found = await tools(tmp_path).run(["tool"], timeout=0.5)
+    found = await tools(tmp_path).run(["tool"], timeout=3)
 
     assert found.timed_out
     assert found.stdout == b"partial\n"
@@ -78,7 +78,7 @@ async def test_a_tool_that_cannot_be_ended_is_not_called_again(tmp_path: Path, m
     monkeypatch.setattr(adapter, "REAP_SECONDS", 0.05)
     monkeypatch.setattr(adapter.os, "killpg", lambda pid, _signal: pids.append(pid))
 
-    first = await stubborn.run(["tool"], timeout=0.3)
+    first = await stubborn.run(["tool"], timeout=3)
     second = await stubborn.run(["tool"], timeout=0.3)
     other = await stubborn.run(["true"])
 

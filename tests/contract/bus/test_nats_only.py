@@ -142,7 +142,7 @@ async def test_a_full_bucket_refuses_and_recovers_when_given_room(server):
     await bus.publish(mint.mint(NodeHardware(node="n5", **big)))
     other = await start(server, "manager", limits=Limits(nodes=1 * MIB))
     await other.ensure()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "n5" not in {event.data.node for event in await bus.state((NodeHardware,))}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     await other.close()
@@ -317,13 +317,13 @@ async def test_publishing_does_not_wait_for_a_stuck_server(server):
     os.kill(pid, signal.SIGSTOP)
     try:
         filler = "x" * 10_000
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             for step in range(3000):
                 await bus.publish(mint.mint(NodeHardware(node="n1", labels={"k": filler}, agent_version=str(step))))
         assert value_of("flexinfer_bus_dropped_total", {"reason": "congested"}) > 0
     finally:
         os.kill(pid, signal.SIGCONT)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while [e.data.agent_version for e in await bus.state((NodeHardware,))] != ["2999"]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     await bus.close()

@@ -21,7 +21,7 @@ import pytest
 from flexinfer.local.kubeapi import EmbeddedApi
 
 Json = dict[str, Any]
-DEADLINE = 20.0
+DEADLINE = 90.0
 
 
 @dataclass(frozen=True)

@@ -300,7 +300,7 @@ async def test_followed_logs_stream(api):
         async with session.post(pods, json=body) as answer:
             assert answer.status == 201
         async with session.get(f"{pods}/p/log", params={"follow": "true"}) as answer:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 assert await answer.content.readline() == b"first\n"
                 release.set()
                 assert await answer.content.readline() == b"second\n"

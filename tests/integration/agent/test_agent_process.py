@@ -19,7 +19,7 @@ from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.ports import BusUnavailable, Snapshot
 
-DEADLINE = 30.0
+DEADLINE = 90.0
 P = "flexinfer.ai/"
 AMD_CASE = (Path(__file__).resolve().parents[2] / "captures" / "gpu" / "amd-7900xtx-baseline.json").read_text()
 

@@ -81,7 +81,7 @@ async def test_two_engines_serve_beside_each_other(cluster):
             assert found["timings"]["predicted_per_second"] > 0
 
     await api.delete(PODS, "one", "default")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len((await api.list(PODS, "default")).items) > 1:  # noqa: ASYNC110 - the server sets no event of ours
             await asyncio.sleep(0.05)
     assert "listening on" in await runner.logs("default", "two")

@@ -35,7 +35,7 @@ async def test_a_manager_killed_after_any_write_is_finished_by_the_next(world: A
     world.counting.after = die
     world.manage()
     await world.apply()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await killed.wait()
     await world.kill()
     world.manage()
@@ -109,7 +109,7 @@ async def test_a_namespace_can_be_deleted_with_models_in_it(world: Any) -> None:
     await world.apply(namespace="team")
     await until(lambda: "Running" in str(world.manager.view.phases.get(("team", "m"))))
     await world.api.delete(NAMESPACES, "team")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while "team" in {ns["metadata"]["name"] for ns in (await world.api.list(NAMESPACES)).items}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 

@@ -69,7 +69,7 @@ async def test_every_transition_is_an_event_for_people(world: Any) -> None:
         return [event["reason"] for event in (await world.api.list(EVENTS, "default")).items]
 
     wanted = {"Accepted", "Measuring", "BenchmarkStarted", "BenchmarkCompleted", "Creating", "NodeSelected", "Serving"}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not wanted <= set(await reasons()):  # noqa: ASYNC110 - only a list tells
             await asyncio.sleep(0.05)
 

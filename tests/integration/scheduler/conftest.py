@@ -32,7 +32,7 @@ from flexinfer.ports import BusFact, Snapshot
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.tasks import Supervisor
 
-DEADLINE = 20.0
+DEADLINE = 90.0
 CARDS = {
     "4090": ("NVIDIA GeForce RTX 4090", "sm_89", 24564),
     "3090": ("NVIDIA GeForce RTX 3090", "sm_86", 24576),
