@@ -7,8 +7,11 @@ the rounds, ratios are taken within a round. CPU is what the proxy's processes u
 * latency: one connection, short answers; "added" is the difference to direct in the same round.
 * throughput: 32 connections, short answers.
 * streams: 500 connections, each at the engine's declared rate; tokens/s that arrived, and the gaps between tokens.
-* flood: 64 streams as fast as they are read; relayed tokens/s.
-* idle: 2,000 open streams of one token per ten seconds; memory at the start and at the end (--idle-seconds).
+* flood: 500 streams as fast as they are read; relayed tokens/s.
+* idle: 2,000 open streams per target, all targets at once, one token per ten seconds each; memory at the start and at
+  the end (--idle-seconds). Only memory and errors are judged here, so it may run beside other work.
+
+LiteLLM gets fewer streams where it serves none of so many (SLOW).
 
     python benchmarks/proxy.py [--rounds 5] [--output FILE] [--vllm-router PROGRAM] [--litellm PROGRAM]
 
@@ -20,6 +23,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import platform
 import socket
@@ -206,12 +210,12 @@ async def load(target: Target, **options: Any) -> dict[str, Any]:
 
 
 def medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median of each number, sum of errors."""
+    """Median of each number, sum of errors; None for what does not apply (JSON knows no NaN)."""
     found: dict[str, Any] = {}
     for name in rows[0]:
-        values = [row[name] for row in rows if isinstance(row.get(name), int | float)]
-        if values:
-            found[name] = sum(values) if name == "errors" else round(statistics.median(values), 4)
+        values = [row[name] for row in rows if isinstance(row.get(name), int | float) and not math.isnan(row[name])]
+        middle = round(statistics.median(values), 4) if values else None
+        found[name] = sum(values) if name == "errors" else middle
     return found
 
 
@@ -219,7 +223,7 @@ PHASES: dict[str, dict[str, Any]] = {
     "latency": {"connections": 1, "requests": 400},
     "throughput": {"connections": 32, "seconds": 3.0},
     "streams": {"connections": 500, "seconds": 6.0, "stream": True, "tokens": 100_000, "rate": 10.0},
-    "flood": {"connections": 64, "seconds": 3.0, "stream": True, "tokens": 100_000, "rate": 0.0},
+    "flood": {"connections": 500, "seconds": 3.0, "stream": True, "tokens": 100_000, "rate": 0.0},
 }
 SLOW = {"litellm": {"latency": {"requests": 40}, "streams": {"connections": 50}, "flood": {"connections": 16}}}
 
@@ -278,7 +282,7 @@ async def idle(target: Target, seconds: float, streams: int = 2000) -> dict[str,
     return {
         "streams": streams, "seconds": seconds, "memory_before_mib": round(before / 2**20, 1),
         "memory_open_mib": first["memory_mib"], "memory_end_mib": trail[-1]["memory_mib"],
-        "kib_per_stream": round((first["memory_mib"] - before / 2**20) * 1024 / streams, 1),
+        "kib_per_stream": round((trail[-1]["memory_mib"] - before / 2**20) * 1024 / streams, 1),
         "memory_trail_mib": [state["memory_mib"] for state in trail[1:]],
         "errors": trail[-1]["errors"], "open_end": trail[-1]["open"], "cores": round(used / seconds, 4),
     }  # fmt: skip
@@ -308,6 +312,7 @@ async def main() -> None:
     parser.add_argument("--vllm-router", default="")
     parser.add_argument("--litellm", default="")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--update", action="store_true", help="keep what the output has of phases that are not run")
     args = parser.parse_args()
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flexinfer-bench-")))
@@ -331,11 +336,17 @@ async def main() -> None:
         for name in filter(None, args.phases.split(",")):
             found[name] = await phase(name, targets, args.rounds)
         if args.idle_seconds:
-            found["idle"] = {targets[1].name: await idle(targets[1], args.idle_seconds)}
-        found["ratios"] = ratios(found)
-        print(json.dumps(found["ratios"], indent=1))
+            asked = [target for target in targets if target.pid]
+            rows = await asyncio.gather(*(idle(target, args.idle_seconds) for target in asked))
+            found["idle"] = {target.name: row for target, row in zip(asked, rows, strict=True)}
+        if "throughput" in found:
+            found["ratios"] = ratios(found)
+            print(json.dumps(found["ratios"], indent=1))
         if args.output:
-            args.output.write_text(json.dumps(found, indent=1) + "\n")
+            if args.update:
+                known = json.loads(args.output.read_text())
+                found = known | {name: found[name] for name in found if name not in {"machine", "rounds"}}
+            args.output.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class GlobalProxySettings(BusSettings):
     weights: str = setting("", "name=weight pairs, comma separated", env="GLOBAL_PROXY_WEIGHTS")
     failover_order: str = setting("", "names, comma separated", env="GLOBAL_PROXY_FAILOVER_ORDER")
     health_interval: Duration = setting(
-        1.5, "period of active health checks; three bad ones in a row and a cluster is down"
+        1.0, "period of active health checks; three bad ones in a row and a cluster is down"
     )
     clusters_ca: Path | None = setting(None, "PEM file of the CA of https clusters; none: those of the system")
     check_key_file: Path | None = setting(None, "file with the API key that health checks show to the clusters")
