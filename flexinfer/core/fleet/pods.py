@@ -37,6 +37,8 @@ def count_of(value: Quantity) -> int:
     >>> count_of("2"), count_of(1), count_of("1000m"), count_of("many")
     (2, 1, 1, 0)
     """
+    if isinstance(value, int) and 0 <= value <= MAX_DEVICES:
+        return value
     found = _QUANTITY.fullmatch(str(value))
     if not found:
         return 0
@@ -72,6 +74,8 @@ def accelerators(containers: Sequence[ContainerSpec], init: Sequence[ContainerSp
     Containers and sidecars run together and are summed; other init containers run one at a time, beside the
     sidecars started before them.
     """
+    if len(containers) == 1 and not init:
+        return {name: units for name, units in _wanted(containers[0]).items() if units > 0}
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in init:

@@ -34,7 +34,7 @@ class Board:
 
     Columns by position in the roster, some entries longer than it: ``capacities`` and ``installed`` in MiB, ``util``
     and ``kv`` on 0..100, ``ratios`` on 0..1, ``costs`` (NaN: no price), ``classes`` (into ``kinds``: device class and
-    driver), ``reasons``. ``asked_at``: when a request last needed the board.
+    driver), ``reasons``. ``asked_at``: when a request last needed the board. ``version`` changes with any offer.
     """
 
     def __init__(self, view: FleetView, roster: Roster, kind: Kind) -> None:
@@ -43,6 +43,7 @@ class Board:
         self.offers: list[Offer] = []
         self.kinds: list[tuple[str, str]] = []
         self.asked_at = -inf
+        self.version = 0
         self.capacities: Floats = np.full(_SPARE, OUT)
         self.installed: Floats = np.full(_SPARE, OUT)
         self.util: Floats = np.zeros(_SPARE)
@@ -67,6 +68,7 @@ class Board:
         elif not changed and known == len(self.roster):
             return
         self._copy = None
+        self.version += 1
         for name in set(changed):
             row = index.get(name, known)
             if row < known:
@@ -118,13 +120,15 @@ class Board:
 @dataclass(slots=True)
 class Verdicts:
     """Of a filter call. ``survivors``: those that passed, in the order asked. ``keeps``: for each asked whether it
-    passed; None: all did. ``out``: positions in the roster of the others, ``codes``: their reasons as numbers."""
+    passed; None: all did. ``out``: positions in the roster of the others, ``codes``: their reasons as numbers.
+    ``version``: of the board for which this was last found true."""
 
     asked: Asked
     survivors: Asked
     keeps: NDArray[np.bool_] | None = None
     out: Rows = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     codes: Codes = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
+    version: int = -1
     encoded: Any = None
     _reasons: dict[Reason, int] | None = None
 
@@ -158,14 +162,18 @@ def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
     """Who passes. The last answer for the same names is given again while no verdict among them changed."""
     key = (board, per_device_mib)
     last: Verdicts | None = asked.memo.get(key)
+    if last is not None and last.version == board.version:
+        return last
     keeps = board.capacities.take(asked.rows) >= per_device_mib
     if last is not None and _holds(last, board, keeps, per_device_mib):
+        last.version = board.version
         return last
     if keeps.all():
         found = Verdicts(asked, asked)
     else:
         out = asked.rows[~keeps]
         found = Verdicts(asked, asked.some(keeps), keeps, out, _codes(board, out, per_device_mib))
+    found.version = board.version
     asked.keep(key, found)
     return found
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flexinfer.core.placement.names import Listing, NameTable, Rows
 
 KEPT_MEMOS = 32
+SHORT = 1 << 13  # bytes of a list
 
 
 class Roster:
@@ -40,7 +41,10 @@ class Roster:
         return np.array(found, dtype=np.intp)
 
     def read(self, raw: bytes) -> Listing | None:
-        """Positions of the names in a JSON list; None if it has a new one, or is not written as Go writes it."""
+        """Positions of the names in a JSON list; None if it has a new one, or is not written as Go writes it, or is
+        so short that decoding it is faster."""
+        if len(raw) < SHORT:
+            return None
         found = self._table.find(raw)
         if found is None and self._table.size < len(self.names):
             self._table = NameTable(self.names)

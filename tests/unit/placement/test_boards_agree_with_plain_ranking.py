@@ -53,12 +53,12 @@ def apply(fleet, pod, step) -> None:
 
 
 def plainly(view, demand, names, now):
-    """(passed, scores) without any board."""
+    """(passed, ranking) without any board."""
     tick(view, now)
     offers = {name: offer_of(view.node(name), demand.kind, now) for name in names}
     passed = [name for name in names if refusal(offers[name], demand.per_device_mib) is None]
     ranking = rank(passed, offers, speeds_of(view, demand.workload), Weights())
-    return passed, dict(zip(passed, ranking.translated(range(10, -1, -1)), strict=True))
+    return passed, ranking
 
 
 @settings(max_examples=150, deadline=None)
@@ -84,7 +84,8 @@ def test_boards_equal_the_plain_form_after_any_history(make_fleet, pod, history)
         claims.release(fleet.view, asker.metadata.uid)
         names = order[:count]
         asked = lists.setdefault(names, Asked(list(names)))
-        passed, expected = plainly(fleet.view, demand, list(names), fleet.now)
+        passed, plain = plainly(fleet.view, demand, list(names), fleet.now)
+        expected = dict(zip(passed, plain.translated(range(10, -1, -1)), strict=True))
 
         verdicts = desk.filter(asker, asked, fleet.now)
         claims.release(fleet.view, asker.metadata.uid)
@@ -92,5 +93,7 @@ def test_boards_equal_the_plain_form_after_any_history(make_fleet, pod, history)
 
         assert list(verdicts.passed) == passed
         assert set(verdicts.failed) == set(names) - set(passed)
+        exact = dict(zip(names, scores.ranking.sums.tolist(), strict=True))
+        assert {name: exact[name] for name in passed} == dict(zip(passed, plain.sums.tolist(), strict=True))
         given_points = dict(zip(names, scores.ranking.translated(range(10, -1, -1)), strict=True))
         assert given_points == {name: expected.get(name, 0) for name in names}

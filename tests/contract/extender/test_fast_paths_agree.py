@@ -1,0 +1,115 @@
+"""Large requests are read and answered by vector operations; what they say is what the plain way says."""
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flexinfer.adapters.web import extender_answers, extender_wire
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import NodeHardware
+from flexinfer.core.fleet.fold import fold
+from flexinfer.core.fleet.view import FleetView
+from flexinfer.core.placement import roster
+from tests.contract.extender.conftest import NOW, Asked, gpu_node
+
+NAMES = [f"gpu-{number}" for number in range(12)] + ["cpu", "a-node-with-a-longer-name.example.internal", "ghost"]
+
+
+def fleet() -> FleetView:
+    view = FleetView()
+    for number in range(12):
+        gpu_node(view, f"gpu-{number}", util=number * 8.0, free=24564 if number % 3 else 4000)
+    for name in ("cpu", "a-node-with-a-longer-name.example.internal"):
+        fold(view, EventMint.start("agent", name, "boot", lambda: NOW).mint(NodeHardware(node=name)), NOW)
+    return view
+
+
+def pod(number: int, megabytes: int) -> dict:
+    return {
+        "metadata": {
+            "name": f"p-{number}", "namespace": "default", "uid": f"uid-{number}",
+            "annotations": {"flexinfer.ai/gpu.vram-estimate-mb": str(megabytes)},
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+    }  # fmt: skip
+
+
+def thresholds(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(roster, "SHORT", size)
+    monkeypatch.setattr(extender_wire, "LARGE", size)
+    monkeypatch.setattr(extender_answers, "FEW", max(size, 1))
+    monkeypatch.setattr(extender_answers, "WASTE", 1e9)
+
+
+async def said(asked: Asked, requests: list[tuple[str, bytes]]) -> list:
+    return [(await asked.post(path, body)).json for path, body in requests]
+
+
+requests = st.lists(
+    st.tuples(
+        st.sampled_from(["/filter", "/prioritize"]),
+        st.lists(st.sampled_from(NAMES), max_size=20),
+        st.sampled_from([1000, 9000, 90_000]),
+        st.booleans(),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests)
+async def test_the_same_requests_get_the_same_answers_either_way(monkeypatch, asking):
+    bodies = []
+    for number, (path, names, megabytes, whole) in enumerate(asking):
+        items = [{"metadata": {"name": name}, "status": {"text": f'"{name}\\'}} for name in dict.fromkeys(names)]
+        nodes = {"metadata": {}, "items": items} if whole else None
+        body = {"Pod": pod(number, megabytes), "Nodes": nodes, "NodeNames": None if whole else names}
+        bodies.append((path, msgspec.json.encode(body)))
+
+    thresholds(monkeypatch, 0)
+    fast = await said(Asked(fleet()), bodies)
+    thresholds(monkeypatch, 1 << 40)
+    plain = await said(Asked(fleet()), bodies)
+
+    assert fast == plain
+
+
+async def test_large_requests_take_the_fast_way_and_small_ones_the_plain_one():
+    view = FleetView()
+    names = [f"node-{number:04d}" for number in range(1000)]
+    for name in names:
+        gpu_node(view, name)
+    asked = Asked(view)
+    asked.desk.warm(NOW)
+    dialogue = extender_wire.Dialogue()
+
+    large = dialogue.read(msgspec.json.encode({"Pod": pod(1, 1), "Nodes": None, "NodeNames": names}), asked.desk.roster)
+    small = dialogue.read(
+        msgspec.json.encode({"Pod": pod(1, 1), "Nodes": None, "NodeNames": names[:9]}), asked.desk.roster
+    )
+
+    assert large.asked.bounds is not None
+    assert small.asked.bounds is None
+    assert large.asked.names[:9] == small.asked.names
+
+
+async def test_nodes_come_back_byte_for_byte_though_nobody_read_them(monkeypatch):
+    thresholds(monkeypatch, 0)
+    item = b'{"metadata":{"name":"gpu-1","annotations":{"a":"{\\"metadata\\":{\\"name\\":\\"x\\""}},"odd" : [1e400]}'
+    body = b'{"Pod":%b,"Nodes":{"metadata":{"resourceVersion":"7"},"items":[%b]},"NodeNames":null}'
+
+    answer = await Asked(fleet()).post("/filter", body % (msgspec.json.encode(pod(1, 1000)), item))
+
+    assert b'{"Nodes":{"metadata":{},"items":[%b]},"NodeNames":null,' % item in answer.body
+
+
+@pytest.mark.parametrize("cut", [b'"Pod":', b'"items":[', b'{"metadata":{"name":"'])
+async def test_a_large_request_that_is_broken_outside_its_nodes_is_refused(monkeypatch, cut):
+    thresholds(monkeypatch, 0)
+    items = [{"metadata": {"name": "gpu-1"}}, {"metadata": {"name": "gpu-2"}}]
+    body = msgspec.json.encode({"Pod": pod(1, 1), "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
+
+    answer = await Asked(fleet()).post("/filter", body.replace(cut, b"", 1))
+
+    assert answer.json["Error"].startswith("flexinfer: the request ")
