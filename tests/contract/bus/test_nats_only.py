@@ -378,6 +378,22 @@ async def test_other_clusters_are_not_heard_and_all_can_be(server):
         await bus.close()
 
 
+async def test_settled_means_that_what_was_sent_before_is_there(server):
+    bus = await start(server, "settling")
+    session = bus._link.session
+    sent = bytearray()
+    transport = session.client._transport
+    write, writelines = transport.write, transport.writelines
+    transport.write = lambda data: (sent.extend(data), write(data))
+    transport.writelines = lambda lines: (sent.extend(b"".join(lines)), writelines(lines))
+    await session.client.subscribe("settling.test")
+
+    await session.settled()
+
+    assert sent.rindex(b"PING") > sent.index(b"SUB settling.test")
+    await bus.close()
+
+
 def certificate(folder: Path) -> tuple[Path, Path]:
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(

@@ -172,7 +172,7 @@ class NatsBus:
     async def _flushed(self, session: Session) -> None:
         try:
             async with asyncio.timeout(5.0):
-                await session.client.flush()
+                await session.settled()
         except (OSError, TimeoutError) as err:
             raise BusUnavailable(f"the bus did not take the event in time: {err}") from err
 

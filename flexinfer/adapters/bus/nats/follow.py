@@ -110,7 +110,7 @@ class NatsFollow:
                 )
                 self._subscriptions.append(subscription)
                 session.when_slow(subscription, self._on_slow)
-            await session.client.flush()
+            await session.settled()
         except (NatsError, OSError) as err:
             raise BusUnavailable(f"cannot subscribe: {err}") from err
 

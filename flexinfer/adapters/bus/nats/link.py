@@ -81,6 +81,16 @@ class Session:
         self._stuck = True
         return True
 
+    async def settled(self) -> None:
+        """Return once the server has seen all that was sent before.
+
+        Two pings: the library writes a ping at once, ahead of what its own buffer still holds, so that the first
+        answer says nothing about a subscription just made; by then the buffer is written, and the second does.
+        Raises NatsError, OSError.
+        """
+        await self.client.flush()
+        await self.client.flush()
+
     async def send(self, subject: str, payload: bytes, headers: dict[str, str] | None = None, reply: str = "") -> None:
         """Fire and forget. Raises BusUnavailable."""
         try:
@@ -261,7 +271,7 @@ class Link:
         if session is not None:
             try:
                 async with asyncio.timeout(2.0):
-                    await session.client.flush()
+                    await session.settled()
             except (OSError, NatsError, TimeoutError):
                 log.debug("%s: the last flush failed", self._name)
         await self._background.close()
