@@ -7,7 +7,8 @@ the same generator, `ignore_eos`, no prompt cache, 128 tokens, a connection per 
 The speed of an engine on a shared machine wanders by more than a client errs, so each client is held to what the
 engine's own log says of *that client's* requests: completion tokens / sum of request durations as the client saw
 them, against tokens / sum of (prompt eval time + eval time). `flexinfer_vs_aiperf_percent` is the difference. The
-raw speeds stand beside it; they can be compared directly where the machine is quiet. Every token the engine
+raw speeds and their difference (`raw_…_percent`) stand beside it, to be taken as they are where the machine is quiet;
+a total counts what passes between requests, too, and the last wave of four streams. Every token the engine
 logs must be counted by the client, else the script ends with an error. Last, the spread of ten whole flexinfer runs.
 
 aiperf is no dependency of the project: pip install aiperf into a virtual environment of its own, then
@@ -208,6 +209,8 @@ def verdict(rows: dict[str, list[dict[str, float]]]) -> dict[str, float]:
     found = {f"flexinfer_{name}": value for name, value in mine.items()}
     found |= {f"aiperf_{name}": value for name, value in peer.items()}
     found["flexinfer_vs_aiperf_percent"] = mine["vs_engine_percent"] - peer["vs_engine_percent"]
+    for name in ("request", "total"):
+        found[f"raw_{name}_percent"] = (mine[name] / peer[name] - 1) * 100
     return {name: round(value, 3) for name, value in found.items()}
 
 

@@ -1,9 +1,11 @@
 """A whole run against a fake engine: what reaches the bus, the termination log and the exit code."""
 
 import asyncio
+import ssl
 import time
 
 import pytest
+import trustme
 
 from flexinfer.apps.bench import measure
 from flexinfer.contracts.envelope import EventMint
@@ -218,6 +220,38 @@ async def test_an_engine_that_never_becomes_ready(engine: FakeEngine, bus, short
 async def test_an_engine_that_is_not_there(bus, short):
     assert await measure(short(url="http://127.0.0.1:1"), bus, asyncio.Event()) == EXIT_NOT_READY
     assert bus.of(BenchFailed)[0].reason == "NotReady"
+
+
+async def test_a_server_whose_certificate_is_not_trusted(bus, short):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    engine = await FakeEngine(ssl=context).start()
+    settings = short(url=engine.url, ready_timeout=60)
+    try:
+        assert await measure(settings, bus, asyncio.Event()) == EXIT_REFUSED
+        [failed] = bus.of(BenchFailed)
+        assert (failed.reason, bool(failed.remedy)) == ("Tls", True)
+        assert decode_outcome(settings.termination_log.read_bytes()) == failed
+        with authority.cert_pem.tempfile() as ca:
+            assert await measure(short(url=engine.url, ca=ca), bus, asyncio.Event()) == EXIT_DONE
+    finally:
+        await engine.stop()
+
+
+@pytest.mark.parametrize(
+    "answer", [b"220 mail ready\r\n", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi"]
+)
+async def test_a_server_that_is_no_engine(bus, short, answer: bytes):
+    async def page(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(page, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await measure(short(url=f"http://127.0.0.1:{port}"), bus, asyncio.Event()) == EXIT_UNMEASURABLE
+    assert bus.of(BenchFailed)[0].reason == "MalformedStream"
+    assert bus.of(BenchCompleted) == []
 
 
 @pytest.mark.parametrize(
