@@ -128,7 +128,8 @@ def _put_child(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys
         state = view.models.get(view.by_uid.get(controller(obj), ModelKey("", "", "")))
         if state:
             state.woken_at = at
-    return _owners(view, obj)
+    lost = set() if old is None or controller(old) == controller(obj) else _owners(view, old)
+    return _owners(view, obj) | lost
 
 
 def _replicas(deployment: Object) -> int:

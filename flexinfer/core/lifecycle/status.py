@@ -15,6 +15,8 @@ from flexinfer.core.lifecycle.objects import meta, status
 from flexinfer.core.lifecycle.phases import advance, phase_of
 from flexinfer.core.lifecycle.view import LifecycleView, ModelState
 
+_PATIENT = frozenset({"Accepted", "WaitingForHardware"})  # reasons to be Pending that need nobody to act
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -76,7 +78,8 @@ def plan_status(view: LifecycleView, key: ModelKey, state: ModelState, report: R
     told = (condition_of(state.object, "Available") or {}).get("reason", verdict.reason)
     if changed or (told != verdict.reason and verdict.phase in {"Pending", "Failed"}):
         text = f"{previous} → {verdict.phase}: {verdict.message}" if previous and changed else verdict.message
-        effects.append(Note(state.object, "Warning" if verdict.phase == "Failed" else "Normal", verdict.reason, text))
+        calm = verdict.phase != "Failed" and (verdict.phase != "Pending" or verdict.reason in _PATIENT)
+        effects.append(Note(state.object, "Normal" if calm else "Warning", verdict.reason, text))
     return effects + _placed(state, conditions)
 
 

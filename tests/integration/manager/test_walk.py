@@ -1,7 +1,6 @@
 """One model from create to delete on the embedded API: real informers, real writes, the in-memory bus."""
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -74,7 +73,7 @@ async def test_every_transition_is_an_event_for_people(world: Any) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_demand_reaches_the_deployment_within_a_quarter_of_a_second(world: Any) -> None:
+async def test_demand_reaches_the_deployment_without_waiting_for_any_timer(world: Any) -> None:
     await world.node()
     world.manage()
     spec = {"backend": "llamacpp", "model": "file:///m/x.gguf", "gpu": {"vendor": "cpu"}, "benchmark": OFF}
@@ -82,10 +81,9 @@ async def test_demand_reaches_the_deployment_within_a_quarter_of_a_second(world:
     await world.phase("Running")
     await world.phase("Idle")
 
-    began = time.monotonic()
+    world.manager.pump.fire = lambda: None  # how long it takes is measured by benchmarks/manager_models.py
     await world.bus.publish(world.agent.mint(ModelDemand(namespace="default", model="m", proxy="p", waiting=1)))
     await world.scaled(1)
-    assert time.monotonic() - began < 0.25
 
 
 async def test_load_keeps_a_model_awake(world: Any) -> None:

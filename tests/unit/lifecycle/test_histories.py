@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flexinfer.contracts.events import BenchFailed, ModelDemand, ModelLoad, NodeStatus
+from flexinfer.contracts.events import BenchFailed, ModelDemand, ModelLoad, ModelPhase, NodeStatus
+from flexinfer.core.effects import Effect, Note, Patch, Publish
 
 ACTIONS = [
     "apply", "apply other", "apply bad", "apply off", "apply model", "delete", "delete other", "delete model",
@@ -189,3 +190,34 @@ def test_any_history(new_sim: Any, gpu: Any, names: list[str]) -> None:
     sim.settle()
 
     assert sim.log[before:] == []
+
+
+def _told(log: list[Effect], at: int, name: str) -> tuple[bool, bool]:
+    """Whether the decision that wrote a status at this place of the log also told the bus and people."""
+    bus = people = False
+    for effect in log[at + 1 : at + 3]:
+        if isinstance(effect, Publish) and isinstance(effect.data, ModelPhase):
+            bus |= effect.data.model == name and bool(effect.data.reason)
+        if isinstance(effect, Note) and effect.regarding["metadata"]["name"] == name:
+            people |= bool(effect.reason and effect.message)
+    return bus, people
+
+
+QUIET = {"refuse next", "status broken", "apply model", "delete model"}  # faults, and names two objects share
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(names=st.lists(st.sampled_from([a for a in ACTIONS if a not in QUIET]), min_size=3, max_size=30))
+def test_every_transition_is_told_to_people_and_to_the_bus(new_sim: Any, gpu: Any, names: list[str]) -> None:
+    sim = new_sim()
+    world = World(sim, gpu)
+    for name in ["node", "apply", *names]:
+        world.do(name)
+
+    phases: dict[str, str] = {}
+    for number, effect in enumerate(sim.log):
+        if isinstance(effect, Patch) and effect.subresource == "status":
+            phase = effect.body["status"]["phase"]
+            if phases.get(effect.name) != phase:
+                assert _told(sim.log, number, effect.name) == (True, True), (effect, sim.log[number + 1 : number + 3])
+            phases[effect.name] = phase

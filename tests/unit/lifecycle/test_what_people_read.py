@@ -336,3 +336,18 @@ def test_the_chosen_node_is_shown_with_class_speed_and_score(one_node: Any) -> N
     sim.run()
 
     assert sim.condition("NodeSelected")["message"] == (f"{name} on n1 (cpu-test-cpu-2t, 50.0 tokens/s, score 9 of 10)")
+
+
+@pytest.mark.parametrize("kind", ["deployments", "services"])
+def test_a_child_that_lost_its_owner_is_taken_back(one_node: Any, kind: str) -> None:
+    sim = one_node
+    sim.apply(benchmark=OFF)
+    sim.run()
+    address = (kind, "default", "m")
+    before = sim.objects[address]["metadata"]
+    bare = {**sim.objects[address], "metadata": {**before, "ownerReferences": []}}
+    sim.store(address, bare)
+    sim.settle()
+
+    assert sim.objects[address]["metadata"]["ownerReferences"] == before["ownerReferences"]
+    assert sim.objects[address]["metadata"]["uid"] == before["uid"]
