@@ -110,6 +110,11 @@ def parts(at: Addresses) -> tuple[Part, ...]:
     )  # fmt: skip
 
 
+PART_PODS = tuple(
+    f"{NAMESPACE}/flexinfer-{name}" for name in ("manager", "agent", "scheduler", "proxy", "global-proxy", "dashboard")
+)
+
+
 def pod(part: Part, node: str) -> Object:
     """The Pod object of a part."""
     return {

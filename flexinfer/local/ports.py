@@ -19,13 +19,14 @@ def free_port(host: str = "127.0.0.1") -> int:
     Raises OSError if the host is no address of this machine or everything is taken.
     """
     for port in random.SystemRandom().sample(range(_LOWEST, _first_ephemeral()), _TRIES):
-        if port not in _given and _bindable(host, port):
+        if port not in _given and bindable(host, port):
             _given.add(port)
             return port
     raise OSError(f"no free port found on {host} in {_TRIES} tries")
 
 
-def _bindable(host: str, port: int) -> bool:
+def bindable(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -12,8 +12,8 @@ import yaml
 from flexinfer.config.people import UpSettings
 from flexinfer.local.demo_model import DemoModelMissing, find_demo_model
 from flexinfer.local.errors import UserError
+from flexinfer.local.kept import Ports
 from flexinfer.local.nats_server import BusNotInstalled, find_binary
-from flexinfer.local.ports import free_port
 from flexinfer.testing.virtual.declared import ImpossibleFleet, VirtualFleet, load_fleet
 
 
@@ -39,10 +39,10 @@ def model_file(given: Path | None) -> Path:
         raise UserError(f"{err}; or name a GGUF file with --model") from err
 
 
-def usable_port(wanted: int, flag: str) -> int:
-    """``wanted`` if it can be bound on loopback, or a free one if it is 0. Raises UserError."""
+def usable_port(wanted: int, flag: str, ports: Ports) -> int:
+    """``wanted`` if it can be bound on loopback, or one of ``ports`` if it is 0. Raises UserError."""
     if not wanted:
-        return free_port()
+        return ports.pick(flag)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -51,15 +51,17 @@ def usable_port(wanted: int, flag: str) -> int:
             raise UserError(
                 f"{flag} {wanted}: the port is taken ({err.strerror}); stop what uses it or name another"
             ) from err
+    ports.note(flag, wanted)
     return wanted
 
 
-def usable_ports(settings: UpSettings) -> tuple[int, int, int]:
-    """Ports of bus, API and proxy, as named or free. Raises UserError."""
+def usable_ports(settings: UpSettings, ports: Ports) -> tuple[int, int, int, int]:
+    """Ports of bus, API, proxy and dashboard, as named or free. Raises UserError."""
     return (
-        usable_port(settings.nats_port, "--nats-port"),
-        usable_port(settings.api_port, "--api-port"),
-        usable_port(settings.proxy_port, "--proxy-port"),
+        usable_port(settings.nats_port, "--nats-port", ports),
+        usable_port(settings.api_port, "--api-port", ports),
+        usable_port(settings.proxy_port, "--proxy-port", ports),
+        usable_port(settings.dashboard_port, "--dashboard-port", ports),
     )
 
 

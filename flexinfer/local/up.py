@@ -19,13 +19,13 @@ from flexinfer.config.people import UpSettings
 from flexinfer.contracts.crds import crd_manifests
 from flexinfer.contracts.events import NodeHardware
 from flexinfer.contracts.kubernetes import CRDS, MODELDEPLOYMENTS, NAMESPACES, PODS, Object
-from flexinfer.local import control_plane, preflight, running
+from flexinfer.local import control_plane, kept, preflight, running
 from flexinfer.local.chat import ask, curl
 from flexinfer.local.errors import UserError
 from flexinfer.local.fleet.agents import VirtualNodes, World
 from flexinfer.local.kubeapi import EmbeddedApi
+from flexinfer.local.kubeapi.keeping import Kept
 from flexinfer.local.nats_server import NatsServer
-from flexinfer.local.ports import free_port
 from flexinfer.local.processes import Reaper
 from flexinfer.local.progress import Progress
 from flexinfer.local.runner import ProcessRunner
@@ -38,6 +38,7 @@ from flexinfer.runtime.tasks import Supervisor
 from flexinfer.testing.virtual.declared import VirtualFleet
 
 PART_DEADLINE = 60.0
+ANSWER_PATIENCE = 120.0
 
 
 @dataclass(slots=True)
@@ -87,9 +88,9 @@ async def _up(settings: UpSettings, progress: Progress, stack: AsyncExitStack) -
     preflight.require_extras()
     manifest = preflight.example(settings)
     fleet = preflight.fleet(settings)
-    ports = preflight.usable_ports(settings)
+    kept = _kept(settings, fleet, stack)
     progress.title(f"FlexInfer {__version__} on this machine")
-    system = await _start(settings, progress, stack, ports, fleet)
+    system = await _start(settings, progress, stack, fleet, kept)
     if manifest is None:
         progress.plain(f"OpenAI URL: {system.at.proxy_url}/v1    KUBECONFIG={system.at.kubeconfig}")
     else:
@@ -98,14 +99,24 @@ async def _up(settings: UpSettings, progress: Progress, stack: AsyncExitStack) -
         await asyncio.Event().wait()  # until a signal cancels
 
 
+def _kept(settings: UpSettings, fleet: VirtualFleet | None, stack: AsyncExitStack) -> Kept | None:
+    """What an earlier run left in the state directory, as after a reboot of all its nodes. Raises UserError."""
+    folder = settings.state_dir
+    if folder is None:
+        return None
+    stack.callback(os.close, kept.claim(folder))
+    if settings.kubeconfig is not None:
+        return None
+    found = kept.kept_objects(folder)
+    nodes = {host_name(), *(node.name for node in fleet.expanded())} if fleet else {host_name()}
+    return found and found.after_reboot(nodes, control_plane.PART_PODS)
+
+
 async def _start(
-    settings: UpSettings,
-    progress: Progress,
-    stack: AsyncExitStack,
-    ports: tuple[int, int, int],
-    fleet: VirtualFleet | None,
+    settings: UpSettings, progress: Progress, stack: AsyncExitStack, fleet: VirtualFleet | None, objects: Kept | None
 ) -> System:
-    nats_port, api_port, proxy_port = ports
+    ports = kept.Ports(settings.state_dir)
+    nats_port, api_port, proxy_port, dashboard_port = preflight.usable_ports(settings, ports)
     reaper = await Reaper.start()
     stack.push_async_callback(reaper.close)
     state = _state_dir(settings, stack, reaper)
@@ -120,11 +131,12 @@ async def _start(
         step.done(f"{server.url}  [dim]NATS JetStream in {state / 'nats'}[/dim]")
 
     with progress.step("api", "starting the Kubernetes API") as step:
-        kubeconfig, embedded = await _api(settings, stack, state, api_port)
+        kubeconfig, embedded = await _api(settings, stack, state, api_port, objects)
         api = await KubeClient.connect(kubeconfig)
         stack.push_async_callback(api.aclose)
         await _prepare(api)
-        step.done(f"KUBECONFIG={kubeconfig}")
+        again = f"  [dim]{objects.count} objects of the run before[/dim]" if objects and embedded else ""
+        step.done(f"KUBECONFIG={kubeconfig}{again}")
 
     node = host_name()
     runner = ProcessRunner(api, node, control_plane.image_table(), state / "pods", reaper=reaper)
@@ -134,9 +146,8 @@ async def _start(
     stack.push_async_callback(runner.stop)
     at = control_plane.Addresses(
         nats_url=server.url, kubeconfig=kubeconfig, node=node, proxy_port=proxy_port,
-        agent_port=free_port(), manager_port=free_port(),
-        dashboard_port=preflight.usable_port(settings.dashboard_port, "--dashboard-port"),
-        scheduler_port=free_port(), global_proxy_port=free_port(),
+        agent_port=ports.pick("agent"), manager_port=ports.pick("manager"), dashboard_port=dashboard_port,
+        scheduler_port=ports.pick("scheduler"), global_proxy_port=ports.pick("global-proxy"),
         record=settings.record and settings.record.resolve(),
     )  # fmt: skip
     note = running.leave(
@@ -155,12 +166,13 @@ async def _start(
         await _virtual(fleet, world, progress, stack)
     if settings.scheduler_loop:
         supervisor.forever("scheduler loop", SchedulerLoop(api, at.scheduler_url).run)
+    if embedded is not None:
+        stack.push_async_callback(embedded.freeze)  # runs first: the tear-down is not kept
     return system
 
 
 def _state_dir(settings: UpSettings, stack: AsyncExitStack, reaper: Reaper) -> Path:
     if settings.state_dir is not None:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
         return settings.state_dir.resolve()
     path = Path(tempfile.mkdtemp(prefix="flexinfer-"))
     reaper.track_dir(path)
@@ -168,14 +180,16 @@ def _state_dir(settings: UpSettings, stack: AsyncExitStack, reaper: Reaper) -> P
     return path
 
 
-async def _api(settings: UpSettings, stack: AsyncExitStack, state: Path, port: int) -> tuple[Path, EmbeddedApi | None]:
+async def _api(
+    settings: UpSettings, stack: AsyncExitStack, state: Path, port: int, objects: Kept | None
+) -> tuple[Path, EmbeddedApi | None]:
     """The kubeconfig to use, and the server if it is our own."""
     if settings.kubeconfig is not None:
         if not settings.kubeconfig.is_file():
             raise UserError(f"--kubeconfig {settings.kubeconfig}: there is no such file")
         return settings.kubeconfig.resolve(), None
 
-    server = EmbeddedApi(port=port)
+    server = EmbeddedApi(port=port, kept=objects, folder=state / kept.OBJECTS if settings.state_dir else None)
     await server.start()
     stack.push_async_callback(server.stop)
     path = state / "kubeconfig"
@@ -295,10 +309,23 @@ async def _walk(settings: UpSettings, progress: Progress, system: System, manife
     finally:
         await follow.close()
     progress.mark("running", f"{namespace}/{name} serves", progress.elapsed())
-    answer, endpoint = await ask(system.at.proxy_url, name)
+    answer, endpoint = await _answer(system.at.proxy_url, name, patience=ANSWER_PATIENCE if settings.state_dir else 0.0)
     progress.mark("answer", f"{endpoint} says: {answer}".replace("[", "\\["))
     if not settings.check:
-        _hints(progress, system, name)
+        _hints(settings, progress, system, name)
+
+
+async def _answer(proxy_url: str, name: str, patience: float) -> tuple[str, str]:
+    """The first answer. What the bus kept may say Running for a moment while the engine starts again."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    while True:
+        try:
+            return await ask(proxy_url, name)
+        except UserError:
+            if clock.monotonic() - began >= patience:
+                raise
+        await asyncio.sleep(1.0)
 
 
 async def _apply(api: KubeClient, manifest: Object) -> None:
@@ -315,7 +342,7 @@ async def _apply(api: KubeClient, manifest: Object) -> None:
         raise UserError(f"the manifest could not be applied: {err}") from err
 
 
-def _hints(progress: Progress, system: System, name: str) -> None:
+def _hints(settings: UpSettings, progress: Progress, system: System, name: str) -> None:
     at = system.at
     progress.plain("")
     progress.plain("Ask it:")
@@ -327,4 +354,5 @@ def _hints(progress: Progress, system: System, name: str) -> None:
     progress.plain("  .venv/bin/flexinfer events tail")
     progress.plain(f"  KUBECONFIG={at.kubeconfig} kubectl get modeldeployments,pods")
     progress.plain(f"  KUBECONFIG={at.kubeconfig} kubectl delete modeldeployment {name}")
-    progress.plain("Ctrl-C stops everything and leaves nothing behind.")
+    kept_in = f" but {settings.state_dir}" if settings.state_dir else ""
+    progress.plain(f"Ctrl-C stops everything and leaves nothing behind{kept_in}.")

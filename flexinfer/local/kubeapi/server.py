@@ -14,6 +14,7 @@ from flexinfer.local.kubeapi.app import Application
 from flexinfer.local.kubeapi.catalog import Catalog
 from flexinfer.local.kubeapi.controllers import Controllers
 from flexinfer.local.kubeapi.faults import Faults
+from flexinfer.local.kubeapi.keeping import VERSION_GAP, Keeper, Kept
 from flexinfer.local.kubeapi.piping import Pipes
 from flexinfer.local.kubeapi.registry import Registry
 from flexinfer.local.kubeapi.store import Store
@@ -34,6 +35,7 @@ class EmbeddedApi:
 
     The state is in memory and outlives ``stop``: a second ``start`` serves it again, on the same port.
     ``logs`` answers ``pods/log`` and may be set later. ``faults`` makes it misbehave, for tests.
+    ``kept``: objects to begin with; ``folder``: where objects are kept from now on, until ``freeze``.
     """
 
     def __init__(  # noqa: PLR0913 - each is a knob of its own, all with defaults
@@ -46,6 +48,8 @@ class EmbeddedApi:
         clock: Clock | None = None,
         history: int = 1000,
         controllers: bool = True,
+        kept: Kept | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -63,14 +67,18 @@ class EmbeddedApi:
         self._app = Application(self.registry, self._watches, self._pipes, self.faults, self.token, logs)
         self._controllers = Controllers(self.registry) if controllers else None
         self._server: WebServer | None = None
+        if kept:
+            self.store.load(kept.version + VERSION_GAP, kept.entries())
         self._make_namespaces()
+        self._keeper = Keeper(self.store, folder) if folder else None
 
     def _make_namespaces(self) -> None:
         kind = self.catalog.by_kind("v1", "Namespace")
         if kind is None:
             raise RuntimeError("the table of kinds has no Namespace")
         for name in NAMESPACES:
-            self.registry.create(kind, "", {"metadata": {"name": name}})
+            if self.store.get(kind.bucket, ("", name)) is None:
+                self.registry.create(kind, "", {"metadata": {"name": name}})
 
     @property
     def port(self) -> int:
@@ -98,7 +106,14 @@ class EmbeddedApi:
         self._port = self._server.port
         if self._controllers:
             self._controllers.start(self._tasks)
+        if self._keeper:
+            self._tasks.forever("keeper", self._keeper.run)
         return self
+
+    async def freeze(self) -> None:
+        """Save the objects as they are now; what becomes of them later is not kept."""
+        if self._keeper:
+            await self._keeper.freeze()
 
     async def stop(self) -> None:
         """End watches cleanly, let requests finish, stop the controllers."""

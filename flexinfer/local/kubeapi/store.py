@@ -4,7 +4,7 @@ Everything here is synchronous and runs on the event loop's thread, so a read-mo
 """
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -82,12 +82,13 @@ class Store:
         self._history = history
         self._buckets: dict[str, Bucket] = {}
         self._hooks: list[Hook] = []
+        self._loaded = 0  # version at which a kept state was loaded; what came before is history nobody has
 
     def bucket(self, name: str) -> Bucket:
         """The bucket, made on first use."""
         found = self._buckets.get(name)
         if found is None:
-            found = self._buckets[name] = Bucket()
+            found = self._buckets[name] = Bucket(forgotten=self._loaded)
         return found
 
     def buckets(self) -> list[str]:
@@ -106,6 +107,16 @@ class Store:
     def hook(self, hook: Hook) -> None:
         """Call ``hook`` after each change, before watchers wake. It must not write to the store."""
         self._hooks.append(hook)
+
+    def load(self, version: int, entries: Iterable[tuple[str, Key, Json]]) -> None:
+        """Begin with these objects, versions going on from ``version``; hooks hear of each as added."""
+        self.version = self._loaded = version
+        for name, key, obj in entries:
+            found = self.bucket(name)
+            stored = found.objects[key] = Stored(obj, int(obj["metadata"]["resourceVersion"]))
+            found.sorted_keys = None
+            for hook in self._hooks:
+                hook(Change(name, stored.version, "ADDED", None, stored))
 
     def put(self, bucket: str, key: Key, obj: Json) -> Stored:
         """Store a new version; ``obj`` belongs to the store from here on."""
