@@ -133,7 +133,7 @@ def test_the_plain_manifests_with_the_secrets_of_the_script(cluster: Cluster) ->
     cluster.run("kubectl", "create", "namespace", NAMESPACE)
     found = cluster.run(
         "kubectl", "apply", "--server-side", "--dry-run=server", "-f", str(ROOT / "deploy" / "crds"),
-        "-f", str(ROOT / "deploy" / "flexinfer.yaml"),
+        "-f", str(ROOT / "deploy" / "flexinfer.yaml"), "-f", str(ROOT / "deploy" / "kind" / "pretend.yaml"),
     )  # fmt: skip
     assert (found.returncode, found.stderr) == (0, "")
     made = json.loads(cluster.kubectl("get", "secrets", "-n", "plain", "-o", "json"))["items"]
