@@ -84,7 +84,7 @@ def _install(cluster: Cluster) -> None:
     probe = {"httpGet": {"path": "/", "port": "http"}}
     inside = ["/usr/bin/test", "-f", "/etc/app/key"]
     container = {
-        "name": "web", "image": "flexinfer:test", "command": ["python3", "-c", WEB],
+        "name": "web", "image": "flexinfer/flexinfer:test", "command": ["python3", "-c", WEB],
         "ports": [{"name": "http", "containerPort": 80}], "readinessProbe": probe,
         "livenessProbe": {"exec": {"command": inside}},
         "env": [
@@ -113,7 +113,7 @@ def _install(cluster: Cluster) -> None:
     spec = {"serviceName": "webs", "selector": {"matchLabels": labels}, "volumeClaimTemplates": [claim],
             "template": {"metadata": {"labels": labels}, "spec": pod}}  # fmt: skip
     _post(cluster, "apis/apps/v1", "statefulsets", {"metadata": {"name": "web"}, "spec": spec})
-    asking = {"name": "ask", "image": "flexinfer:test", "command": ["python3", "-c", CLIENT]}
+    asking = {"name": "ask", "image": "flexinfer/flexinfer:test", "command": ["python3", "-c", CLIENT]}
     _post(cluster, "api/v1", "pods", {
         "metadata": {"name": "client"}, "spec": {"containers": [asking], "restartPolicy": "Never"},
     })  # fmt: skip

@@ -47,13 +47,16 @@ async def main(settings: dict[str, Any]) -> None:
         tasks.forever("forwarder", Forwarder(table, house.BRIDGE).run)
         await Provisioner(api, work / settings["nodes"][0] / "claims").start(tasks)
         kube = Path(settings["kube"])
-        pods = house.House(images.visible(kube), images.users(), DNS_ADDRESS, lambda pod: environment(table, pod))
+        pods = house.House(
+            images.visible(kube), images.users(), DNS_ADDRESS, lambda pod: environment(table, pod),
+            work / "addresses.jsonl",
+        )  # fmt: skip
         await table.wait_synced()
         for number, node in enumerate(settings["nodes"]):
             port = LOG_PORT + number
             runner = ProcessRunner(
                 api, node, images.table(kube), work / node, reaper=reaper, housing=pods, log_port=port,
-                pacing=Pacing(retry=0.3, backoff=2.0),
+                pacing=Pacing(retry=0.3, backoff=2.0), host_paths=images.host_paths(work / node),
             )  # fmt: skip
             server = await logs.serve(
                 runner, house.GATEWAY, port, Path(settings["certificate"]), Path(settings["key"])

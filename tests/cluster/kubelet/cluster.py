@@ -13,6 +13,7 @@ from pathlib import Path
 from binaries import find
 from kubelet.house import bridge
 from kubelet.netns import private_network
+from kubelet.policies import End
 from rig import Rig
 
 DEADLINE = 120.0
@@ -70,6 +71,12 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise AssertionError(f"not within {seconds:.0f} s: {what}\n{self.describe()}")
             threading.Event().wait(0.2)
+
+    def addresses(self) -> dict[str, End]:
+        """Every pod there was, by its address."""
+        lines = (self.work / "addresses.jsonl").read_text().splitlines()
+        known = [json.loads(line) for line in lines]
+        return {one["ip"]: End(one["ip"], one["namespace"], one["labels"], one["ports"]) for one in known}
 
     def describe(self) -> str:
         """Pods that are not ready with their states and last log lines, and the latest warnings."""

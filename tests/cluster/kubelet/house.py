@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from kubelet import stage
 from kubelet.dns import resolv_conf
 from kubelet.netns import ip, new_namespace
+from kubelet.services import relay
 
 from flexinfer.local.runner.downward import BadReference
 from flexinfer.local.runner.environment import Command, command
@@ -43,13 +44,15 @@ class House:
     """The pods of all nodes of this kubelet.
 
     ``visible``: directories of this machine that every image contains at the same path. ``users``: image repository →
-    uid that its USER line names, 0 unless listed. ``variables``: of one pod, about Services.
+    uid that its USER line names, 0 unless listed. ``variables``: of one pod, about Services. ``register``: file that
+    gets a line of JSON about each pod and its address.
     """
 
     visible: Sequence[Path]
     users: Mapping[str, int]
     dns: str
     variables: Callable[[Json], Mapping[str, str]]
+    register: Path
     host_ip: str = GATEWAY
     _next: list[int] = field(default_factory=lambda: [9])
 
@@ -63,7 +66,13 @@ class House:
             number = self._next[0]
             home.ip = f"{NETWORK}.{number // 250}.{number % 250 + 2}"
             home.network = await asyncio.to_thread(_plug_in, home.ip, f"pod{number}")
-        self._write_etc(pod, home.ip, folder)
+            try:
+                await home.publish()
+            except OSError:
+                await home.close()
+                raise
+        await asyncio.to_thread(self._write_etc, pod, home.ip, folder)
+        await asyncio.to_thread(self._tell, pod, home.ip)
         return home
 
     def _write_etc(self, pod: Json, address: str, folder: Path) -> None:
@@ -73,6 +82,19 @@ class House:
         names = f"127.0.0.1 localhost\n::1 localhost\n{address} {pod['spec'].get('hostname') or name}\n"
         (folder / "hosts").write_text(names)
         (folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
+
+    def _tell(self, pod: Json, address: str) -> None:
+        """Addresses are not used twice, so that what was seen on the wire can be understood afterwards."""
+        ports = {
+            port["name"]: port["containerPort"]
+            for container in pod["spec"]["containers"]
+            for port in container.get("ports") or ()
+            if port.get("name")
+        }
+        meta = pod["metadata"]
+        line = {"ip": address, "namespace": meta["namespace"], "labels": meta.get("labels") or {}, "ports": ports}
+        with self.register.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
     def etc(self, folder: Path) -> list[tuple[str, str]]:
         """(here, in the container)"""
@@ -92,6 +114,18 @@ def _plug_in(address: str, device: str) -> int:
     return handle
 
 
+def _leads_to(address: str, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inner = await asyncio.open_connection(address, port)
+        except OSError:
+            writer.transport.abort()
+            return
+        await relay((reader, writer), inner)
+
+    return serve
+
+
 @dataclass(slots=True)
 class NamespacedHome:
     """Of one pod."""
@@ -101,6 +135,16 @@ class NamespacedHome:
     folder: Path
     ip: str = ""
     network: int = -1
+    _published: list[asyncio.Server] = field(default_factory=list)
+
+    async def publish(self) -> None:
+        """``hostPort``: a port of the node leads to one of the pod. Raises OSError, also when it is taken."""
+        for container in self.pod["spec"]["containers"]:
+            for port in container.get("ports") or ():
+                if port.get("hostPort"):
+                    serve = _leads_to(self.ip, int(port["containerPort"]))
+                    server = await asyncio.start_server(serve, self.house.host_ip, int(port["hostPort"]))
+                    self._published.append(server)
 
     def variables(self, _files: Files) -> Mapping[str, str]:
         """What a container runtime sets, and the Services."""
@@ -138,6 +182,9 @@ class NamespacedHome:
 
     async def close(self) -> None:
         """The namespace ends with the last process in it."""
+        for server in self._published:
+            server.close()
+        self._published.clear()
         if self.network >= 0:
             os.close(self.network)
             self.network = -1

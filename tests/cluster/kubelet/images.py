@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flexinfer.local.demo_model import find_demo_model
 from flexinfer.local.nats_server import find_binary
 from flexinfer.local.runner import LocalImage
 
@@ -12,7 +13,6 @@ BIN = Path(sys.executable).parent
 PATH = f"{BIN}:/usr/local/bin:/usr/bin:/bin"
 # The image holds the package itself; here it is in the checkout, installed editable.
 PYTHON = {"PATH": PATH, "PYTHONPATH": str(REPO), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp"}
-OURS_USER, NATS_USER = 65532, 0
 
 
 def table(kube: Path) -> Mapping[str, LocalImage]:
@@ -23,8 +23,8 @@ def table(kube: Path) -> Mapping[str, LocalImage]:
     nats = LocalImage((find_binary(),), {"PATH": PATH}, {"nats-server": (find_binary(),)})
     shell = LocalImage(("/bin/sh",), {"PATH": PATH})
     return {
-        "flexinfer": ours,
-        "ghcr.io/flexinfer/flexinfer": ours,
+        "flexinfer/flexinfer": ours,
+        "flexinfer/agent": ours,
         "ghcr.io/ggml-org/llama.cpp": engine,
         "registry.k8s.io/kube-scheduler": scheduler,
         "nats": nats,
@@ -34,7 +34,13 @@ def table(kube: Path) -> Mapping[str, LocalImage]:
 
 def users() -> Mapping[str, int]:
     """What the images' USER lines say."""
-    return {"flexinfer": OURS_USER, "ghcr.io/flexinfer/flexinfer": OURS_USER, "registry.k8s.io/kube-scheduler": 65532}
+    names = ("flexinfer/flexinfer", "flexinfer/agent", "registry.k8s.io/kube-scheduler")
+    return dict.fromkeys(names, 65532)
+
+
+def host_paths(work: Path) -> Mapping[str, Path]:
+    """Paths of a node as manifests name them → where they are here: models lie ready, /run is nobody else's."""
+    return {"/models": find_demo_model().parent, "/run": work / "run"}
 
 
 def visible(kube: Path) -> Sequence[Path]:

@@ -7,21 +7,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 CLONE_NEWNET = 0x4000_0000
 THIS_THREAD = "/proc/thread-self/ns/net"
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def missing() -> str:
-    """Why namespaces cannot be had here, empty if they can."""
-    if os.geteuid() != 0:
-        return "network and mount namespaces need root"
-    if shutil.which("ip") is None:
-        return "the `ip` command is missing (Debian package iproute2)"
-    return ""
 
 
 def ip(*lines: str) -> None:
@@ -80,3 +72,17 @@ def new_namespace(*setup: str) -> int:
     if failed:
         raise failed[0]
     return made[0]
+
+
+@cache
+def missing() -> str:
+    """Why namespaces cannot be had here, empty if they can."""
+    if os.geteuid() != 0:
+        return "network and mount namespaces need root"
+    if shutil.which("ip") is None:
+        return "the `ip` command is missing (Debian package iproute2)"
+    try:
+        os.close(new_namespace("link set lo up", "link add eth0 type veth peer name other"))
+    except OSError as err:
+        return f"there are no network namespaces here: {err}"
+    return ""

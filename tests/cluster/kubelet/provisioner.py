@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Provisioner:
                 continue
             try:
                 if gone:
+                    await asyncio.to_thread(shutil.rmtree, self._folder(meta), ignore_errors=True)
                     await self._api.delete(VOLUMES, f"pvc-{meta['uid']}")
                 elif not spec.get("volumeName") and (node := (meta.get("annotations") or {}).get(SELECTED)):
                     await self._api.create(VOLUMES, self._volume(claim, node))
@@ -62,18 +64,22 @@ class Provisioner:
             except KubeError as err:
                 log.warning("claim %s: %s", meta["name"], err)
 
+    def _folder(self, meta: Json) -> Path:
+        return self._claims / str(meta["namespace"]) / str(meta["name"])
+
     def _volume(self, claim: Json, node: str) -> Json:
         spec, meta = claim["spec"], claim["metadata"]
         term = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        name = {"name": f"pvc-{meta['uid']}", "annotations": {"pv.kubernetes.io/provisioned-by": NAME}}
         owner = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta["namespace"],
                  "name": meta["name"], "uid": meta["uid"]}  # fmt: skip
         return {
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pvc-{meta['uid']}"},
+            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": name,
             "spec": {
                 "capacity": {"storage": spec["resources"]["requests"]["storage"]},
                 "accessModes": spec["accessModes"], "storageClassName": "standard",
                 "persistentVolumeReclaimPolicy": "Delete", "claimRef": owner,
-                "local": {"path": str(self._claims / meta["namespace"] / meta["name"])},
+                "local": {"path": str(self._folder(meta))},
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
             },
         }  # fmt: skip

@@ -26,6 +26,7 @@ API = ("default", "kubernetes")
 DNS = ("kube-system", "kube-dns")
 
 Address = tuple[str, int]
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +179,28 @@ class Forwarder:
             log.info("%s:%s: %s", front.service, front.port, err)
             writer.transport.abort()
             return
-        try:
-            await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
-        except OSError:
-            for one in (writer, inner_writer):  # a broken side breaks the other, as one connection would
-                one.transport.abort()
-        finally:
-            writer.close()
-            inner_writer.close()
+        asked, answered = await relay((reader, writer), (inner_reader, inner_writer))
+        if asked and not answered:
+            log.info("%s:%s: %s closed without an answer", front.service, front.port, host)
 
 
-async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+async def relay(outer: Ends, inner: Ends) -> tuple[int, int]:
+    """Copy both ways until both are over; a broken side breaks the other, as one connection would. Bytes each way."""
+    copied = [0, 0]
+    try:
+        await asyncio.gather(_copy(outer[0], inner[1], copied, 0), _copy(inner[0], outer[1], copied, 1))
+    except OSError:
+        for _reader, writer in (outer, inner):
+            writer.transport.abort()
+    finally:
+        outer[1].close()
+        inner[1].close()
+    return copied[0], copied[1]
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter, copied: list[int], way: int) -> None:
     while block := await source.read(65536):
+        copied[way] += len(block)
         target.write(block)
         await target.drain()
     with suppress(OSError):
