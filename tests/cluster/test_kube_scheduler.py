@@ -58,6 +58,7 @@ class Fleet:
         self.api = api
         self.bus = bus
         self.decisions: list[PlacementDecided] = []
+        self.replicas: list[asyncio.subprocess.Process] = []
         self._mints: dict[str, EventMint] = {}
 
     def on_bus(self, fact: BusFact) -> None:
@@ -124,9 +125,71 @@ class Fleet:
         return str(await until(told, f"{pod} refused", self.rig))
 
 
+class Service:
+    """Spreads connections over replicas in turn, as a Kubernetes Service does; dead ones are passed over."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self._ports = ports
+        self._next = 0
+
+    async def start(self, stack: AsyncExitStack) -> str:
+        """Its URL."""
+        port = free_port()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        stack.callback(server.close)
+        return f"http://127.0.0.1:{port}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in self._ports:
+            port = self._ports[self._next % len(self._ports)]
+            self._next += 1
+            with suppress(OSError):
+                upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", port)
+                await asyncio.gather(pump(reader, upstream_writer), pump(upstream_reader, writer))
+                return
+        writer.close()
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def extender(
+    rig: Rig, bus_url: str, stack: AsyncExitStack, *flags: str
+) -> tuple[str, asyncio.subprocess.Process]:
+    """A replica that is ready: its URL and process."""
+    url = f"http://127.0.0.1:{free_port()}"
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1",
+        "--port", url.rpartition(":")[2], "--nats-url", bus_url, "--kubeconfig", str(rig.kubeconfig()), *flags,
+    )  # fmt: skip
+    stack.push_async_callback(ended, process)
+
+    async def ready() -> bool:
+        async with aiohttp.ClientSession() as session:
+            with suppress(aiohttp.ClientError):
+                async with session.get(url + "/readyz") as response:
+                    return response.status == 200
+        return False
+
+    await until(ready, "extender ready", rig)
+    return url, process
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    await process.wait()
+
+
 @pytest.fixture
 async def fleet(rig: Rig, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Fleet]:
-    """The extender and a kube-scheduler with the configuration file the test names."""
+    """Extenders behind a Service and a kube-scheduler: the configuration file, and how many (one if not told)."""
+    file, replicas = request.param if isinstance(request.param, tuple) else (request.param, 1)
     async with AsyncExitStack() as stack:
         server = NatsServer(tmp_path / "nats")
         await server.start()
@@ -143,26 +206,12 @@ async def fleet(rig: Rig, tmp_path: Path, request: pytest.FixtureRequest) -> Asy
         await bus.ensure()
         found = Fleet(rig, api, bus)
         await bus.follow((PlacementDecided,), found.on_bus)
-        port = free_port()
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
-            "--nats-url", server.url, "--kubeconfig", str(rig.kubeconfig()),
-        )  # fmt: skip
-        stack.push_async_callback(process.wait)
-        stack.callback(process.terminate)
-        url = f"http://127.0.0.1:{port}"
-
-        async def ready() -> bool:
-            async with aiohttp.ClientSession() as session:
-                with suppress(aiohttp.ClientError):
-                    async with session.get(url + "/readyz") as response:
-                        return response.status == 200
-            return False
-
-        await until(ready, "extender ready", rig)
-        config = yaml.safe_load((CONFIGURATIONS / request.param).read_text())
-        for extender in config["extenders"]:
-            extender["urlPrefix"] = url
+        started = [await extender(rig, server.url, stack, "--advertise", f"r{n}") for n in range(replicas)]
+        found.replicas = [process for _, process in started]
+        url = await Service([int(url.rpartition(":")[2]) for url, _ in started]).start(stack)
+        config = yaml.safe_load((CONFIGURATIONS / file).read_text())
+        for one in config["extenders"]:
+            one["urlPrefix"] = url
         rig.start_scheduler(url, options={
             "profiles": config["profiles"], "extenders": config["extenders"],
         })  # fmt: skip
@@ -266,3 +315,35 @@ async def test_the_default_scheduler_asks_only_about_pods_with_accelerators(flee
     assert await fleet.node_of("gpu") == "fast"
     assert await fleet.node_of("plain")
     assert {decision.pod for decision in fleet.decisions} == {"gpu"}
+
+
+@pytest.mark.parametrize("fleet", [("own-profile.yaml", 2)], indirect=True)
+async def test_killing_one_of_two_replicas_behind_a_service_loses_and_misplaces_no_pod(fleet):
+    # Twice as many fast cards as pods: one that is still reserved for a pod bound elsewhere is then never missed.
+    count = 16
+    for number in range(2 * count):
+        await fleet.node(f"fast-{number:02d}", "4090", 58.0)
+    for number in range(4):
+        await fleet.node(f"slow-{number}", "3090", 10.0)
+
+    async def bound() -> list[str]:
+        pods = (await fleet.api.list(PODS, "default")).items
+        return [pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")]
+
+    async def some_bound() -> bool:
+        return len(await bound()) >= 3
+
+    async def all_bound() -> bool:
+        return len(await bound()) >= count
+
+    for number in range(count // 2):
+        await fleet.pod(f"pod-{number:02d}")
+    await until(some_bound, "the first pods bound", fleet.rig)
+    fleet.replicas[0].kill()
+    for number in range(count // 2, count):
+        await fleet.pod(f"pod-{number:02d}")
+    await until(all_bound, "all pods bound", fleet.rig)
+
+    nodes = await bound()
+    assert len(set(nodes)) == count, "one pod on each card"
+    assert all(node.startswith("fast-") for node in nodes)
