@@ -2,22 +2,16 @@
 extender; pods start as processes, engines are throttled ones on virtual nodes."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from life import System, eventually
 from rig import Rig
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "flexinfer" / "local" / "examples"
+HOME_LAB = Path(__file__).resolve().parents[2] / "flexinfer" / "local" / "examples" / "home-lab.yaml"
 PATH = "/apis/ai.flexinfer/v1alpha1/namespaces/life/modeldeployments"
 SPEC: dict[str, Any] = {
     "backend": "llamacpp",
@@ -32,63 +26,10 @@ SPEC: dict[str, Any] = {
 }  # fmt: skip
 
 
-class System:
-    """A running ``flexinfer up --bare`` against the rig."""
-
-    def __init__(self, rig: Rig, tmp: Path) -> None:
-        self.rig = rig
-        self.lines: list[str] = []
-        argv = [
-            str(Path(sys.executable).parent / "flexinfer"), "up", "--bare", "--kubeconfig", str(rig.kubeconfig()),
-            "--scheduler-loop", "false", "--fake-nodes", str(EXAMPLES / "home-lab.yaml"),
-        ]  # fmt: skip
-        environ = {**os.environ, "TMPDIR": str(tmp), "XDG_RUNTIME_DIR": str(tmp), "COLUMNS": "200"}
-        self.process = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-        eventually(lambda: "OpenAI URL" in "\n".join(self.lines), 90, lambda: "\n".join(self.lines))
-        [note] = tmp.glob("flexinfer-*/up-*.json")
-        self.note: dict[str, str] = json.loads(note.read_text())
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as out:
-            for line in out:
-                self.lines.append(line.rstrip())
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
-        self.reader.join(10)
-
-    def chat(self, model: str) -> int:
-        body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
-        request = urllib.request.Request(
-            self.note["proxy_url"] + "/v1/chat/completions", json.dumps(body).encode(),
-            {"Content-Type": "application/json"},
-        )  # fmt: skip
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                answer.read()
-                return int(answer.status)
-        except urllib.error.HTTPError as err:
-            with err:
-                return err.code
-
-
-def eventually(check: Callable[[], object], seconds: float, last: Callable[[], object]) -> None:
-    """Wait for a condition of the cluster that no event of ours announces."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {seconds:.0f} s; last: {last()}")
-        threading.Event().wait(0.2)
-
-
 @pytest.fixture(scope="module")
 def system(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     rig.call("POST", "/api/v1/namespaces", {"metadata": {"name": "life"}})
-    running = System(rig, tmp_path_factory.mktemp("life"))
+    running = System(rig, tmp_path_factory.mktemp("life"), HOME_LAB)
     try:
         rig.start_scheduler(running.note["scheduler_url"])
         yield running
@@ -164,6 +105,54 @@ def test_the_whole_life_of_a_model(system: System, rig: Rig) -> None:
     _, record = rig.get("/api/v1/namespaces/flexinfer-system/configmaps/flexinfer-benchmark-results")
     assert len(record["data"]) >= 2  # type: ignore[index]
     assert system.chat("life/m") == 404
+
+
+TROUBLES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "crowded": ({}, "QuotaExceeded", "exceeded quota: none"),
+    "imageless": ({"image": "registry.invalid/nothing:1"}, "ImagePullFailed", "check spec.image"),
+    "greedy": ({"gpu": {"vendor": "nvidia", "count": 64}}, "NoMatchingHardware", "gpu.count is 64"),
+    "foreign": ({"backend": "mlc-llm"}, "UnknownBackend", "spec.backend"),
+}
+
+
+def test_what_keeps_a_model_from_running_is_a_condition_and_an_event(system: System, rig: Rig) -> None:
+    place = PATH.replace("/life/", "/troubled/")
+    rig.call("POST", "/api/v1/namespaces", {"metadata": {"name": "troubled"}})
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/pods": "0"}}}
+    rig.call("POST", "/api/v1/namespaces/troubled/resourcequotas", quota)
+    for name, (more, _, _) in TROUBLES.items():
+        spec = {**SPEC, "gpu": {"vendor": "cpu"}, "benchmark": {"enabled": False}, **more}
+        body = {"apiVersion": "ai.flexinfer/v1alpha1", "kind": "ModelDeployment", "metadata": {"name": name}}
+        rig.call("POST", place, {**body, "spec": spec})
+        if name == "crowded":
+            eventually(lambda: _reason(rig, "crowded") == "QuotaExceeded", 120, lambda: rig.get(f"{place}/crowded"))
+            rig.call("DELETE", "/api/v1/namespaces/troubled/resourcequotas/none")
+
+    for name, (_, reason, text) in TROUBLES.items():
+        eventually(partial(_told, rig, name, reason), 120, partial(_reasons, rig, name))
+        assert text in _reasons(rig, name)[reason]
+    # the quota is gone: controllers try again by themselves, ever more slowly
+    eventually(lambda: _reason(rig, "crowded") == "Serving", 180, lambda: rig.get(f"{place}/crowded"))
+    for name in TROUBLES:
+        rig.call("DELETE", f"{place}/{name}")
+    eventually(lambda: not rig.get(place)[1]["items"], 120, lambda: rig.get(place))  # type: ignore[index]
+
+
+def _told(rig: Rig, name: str, reason: str) -> bool:
+    return reason in _reasons(rig, name)
+
+
+def _reason(rig: Rig, name: str) -> str:
+    """Of the condition Available."""
+    body: Any = rig.get(f"{PATH.replace('/life/', '/troubled/')}/{name}")[1]
+    found = (body.get("status") or {}).get("conditions") or []
+    return next((str(c["reason"]) for c in found if c["type"] == "Available"), "")
+
+
+def _reasons(rig: Rig, name: str) -> dict[str, str]:
+    """What the Events about one model said: reason → text."""
+    body: Any = rig.get("/apis/events.k8s.io/v1/namespaces/troubled/events")[1]
+    return {e["reason"]: e["note"] for e in body["items"] if e["regarding"]["name"] == name}
 
 
 def test_a_namespace_with_a_model_can_be_deleted(system: System, rig: Rig) -> None:
