@@ -72,8 +72,11 @@ async def _with_model(settings: BenchRunSettings) -> BenchRunSettings:
     try:
         async with OpenAIClient(settings.url, api_key=settings.api_key, ca=settings.ca) as client:
             listed = tuple(await client.models())
-    except EngineError:
-        return settings
+    except EngineError as err:
+        if settings.model:
+            return settings
+        reason = "NotReady" if err.reason in {"Connection", "Timeout"} else err.reason
+        raise Unusable(reason, f"no model is named and the server does not list its models: {err}") from err
     except OSError as err:
         raise Unusable("BadSettings", f"the CA file {settings.ca} cannot be used: {err.strerror or err}") from err
     if not settings.model and len(listed) == 1:

@@ -83,6 +83,11 @@ async def test_no_server(capsys):
     assert "NotReady" in capsys.readouterr().err
 
 
+async def test_no_server_and_no_model(capsys):
+    assert await bench("run", "--url", "http://127.0.0.1:1") == 3
+    assert "NotReady: no model is named" in capsys.readouterr().err
+
+
 async def test_no_address(capsys):
     assert await bench("run", "--model", "m") == 2
     assert "url must not be empty" in capsys.readouterr().err
