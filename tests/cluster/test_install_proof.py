@@ -224,10 +224,11 @@ def _change(proof: Proof) -> None:
     release = proof.release
     proof.weights.append(release.weight())
     with proof.chats:
-        more = "scheduler.weights.tps=0.9,proxy.queueLimit=300"
+        more = "scheduler.weights.tps=0.9,proxy.queueLimit=300,webhook.enabled=true,globalProxy.enabled=true"
         release.helm("upgrade", RELEASE, str(helm.CHART), "--set", more, "--wait", "--timeout", "240s")
         release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
         proof.weights.append(release.weight())
+        release.tool("kubectl", "annotate", "modeldeployment", "smollm2", "proof=upgraded")
         proof.tests = release.helm("test", RELEASE, "--logs", "--timeout", "240s")
         release.helm("rollback", RELEASE, "--wait", "--timeout", "240s")
         release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
@@ -326,9 +327,23 @@ def test_upgrade_and_rollback_change_the_weights_and_drop_no_request(
     assert proof.chats.answered > 0
 
 
+def test_the_api_server_asked_the_webhook_when_there_was_one(proof: Proof) -> None:
+    [change] = [
+        entry
+        for entry in proof.audit
+        if entry["verb"] == "patch"
+        and str(entry.get("userAgent")).startswith("kubectl")
+        and (entry.get("objectRef") or {}).get("name") == "smollm2"
+        and "fieldManager=kubectl-annotate" in entry["requestURI"]
+    ]
+    assert change["responseStatus"]["code"] == 200
+    asked = [text for name, text in change["annotations"].items() if name.startswith("mutation.webhook.admission")]
+    assert any("flexinfer-webhook" in text for text in asked), change["annotations"]
+
+
 def test_helm_test_reaches_every_part_by_name(proof: Proof) -> None:
     assert "Succeeded" in proof.tests
-    for name in ("controller", "scheduler", "proxy", "dashboard"):
+    for name in ("controller", "scheduler", "proxy", "dashboard", "global-proxy"):
         assert f"flexinfer-{name}.{NAMESPACE}.svc" in proof.tests
 
 
