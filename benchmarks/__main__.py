@@ -15,12 +15,14 @@ RESULTS = HERE / "results"
 # script -> arguments; FILE stands for its result file, FOLDER for the results folder
 SCRIPTS: dict[str, tuple[str, ...]] = {
     "bus": ("--json", "FILE"),
-    "extender": ("--output", "FILE"),
+    "extender": ("--output", "FOLDER"),
+    "extender_latency": ("--output", "FILE"),
     "extender_quality": ("--output", "FOLDER"),
     "benchmarker_overhead": ("--output", "FILE"),
     "agent_footprint": ("--output", "FILE"),
     "proxy": ("--rounds", "3", "--output", "FILE"),
     "replay": ("--output", "FILE"),
+    "dashboard": ("--output", "FILE"),
 }
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from flexinfer.adapters.bus.nats import NatsBus
@@ -18,9 +19,10 @@ from flexinfer.contracts.topics import TOPICS
 from flexinfer.ports import Bus, BusFact, BusRefused, BusUnavailable, Clock
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.journal import BadLine
-from flexinfer.runtime.process import fail, stop_signals
+from flexinfer.runtime.process import fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
 from flexinfer.runtime.tapes import bus_facts, tapes_of
+from flexinfer.runtime.taping import Tape
 from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
@@ -32,7 +34,8 @@ STUCK_MILLISECONDS = 60_000
 async def run(settings: DashboardSettings) -> int:
     """Serve until SIGTERM; 1 if there is a tape that is none."""
     if settings.tape is None:
-        return await _live(settings)
+        async with AsyncExitStack() as stack:
+            return await _live(settings, Tape.open(settings, "dashboard", host_name(), SystemClock().now, stack))
     try:
         timeline = await asyncio.to_thread(_timeline, settings.tape)
     except (OSError, BadLine) as err:
@@ -65,7 +68,7 @@ def _server(settings: DashboardSettings, source: Source, readiness: Readiness) -
     return WebServer(dashboard_app(source, readiness.report, settings.token), sock, drain=1)
 
 
-async def _live(settings: DashboardSettings) -> int:
+async def _live(settings: DashboardSettings, tape: Tape) -> int:
     stop = stop_signals()
     clock = SystemClock()
     readiness = Readiness()
@@ -85,12 +88,13 @@ async def _live(settings: DashboardSettings) -> int:
     try:
         await server.start()
         log.info("dashboard on port %d", server.port)
-        tasks.once("follow", _follow(bus, board, clock, settings.history))
+        tasks.once("follow", _follow(tape.bus(bus), board, clock, settings.history))
         tasks.forever("batches", broadcast.run)
         await stop.wait()
     finally:
         readiness.draining = True
         await tasks.close()
+        broadcast.close()
         await server.stop()
         await bus.close()
     return 0

@@ -91,7 +91,7 @@ async def run(settings: TopSettings) -> int:
     """Draw until q, Ctrl-C or the count of screens; 1 if the bus cannot be read."""
     clock, board, stop = SystemClock(), Board(), stop_signals()
     bus = await NatsBus.start(
-        settings.nats_url, name="top", cluster=settings.cluster, credentials=settings.nats_credentials,
+        settings.nats_url, name="status", cluster=settings.cluster, credentials=settings.nats_credentials,
         ca=settings.nats_ca, clock=clock,
     )  # fmt: skip
     try:

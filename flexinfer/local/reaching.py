@@ -17,7 +17,7 @@ from flexinfer.ports import KubeError, KubeUnavailable, NotFound
 
 BUS_PORT = 4222
 BUS_LABELS = "app.kubernetes.io/component=nats"
-READER = "dashboard"  # the credential that may hear everything and say nothing
+READER = "viewer"  # the user who may hear everything and say nothing
 
 
 class NoSystem(Exception):

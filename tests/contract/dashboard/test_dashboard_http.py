@@ -119,6 +119,16 @@ async def test_a_viewer_gets_the_whole_and_then_what_is_new(web: aiohttp.ClientS
     await until(lambda: not source.viewers, 60)
 
 
+async def test_a_stream_ends_with_the_process(web: aiohttp.ClientSession) -> None:
+    source = live()
+    async with Site(source) as url, web.get(f"{url}/stream") as answer:
+        await events_of(answer, 1)
+        source.close()
+        async with asyncio.timeout(60):
+            assert await answer.content.read() == b""
+    assert not source.viewers
+
+
 async def test_a_viewer_that_leaves_is_forgotten(web: aiohttp.ClientSession) -> None:
     source = live()
     async with Site(source) as url:

@@ -122,7 +122,7 @@ async def test_status_and_top_through_a_port_forward(cluster: Cluster, bus_url: 
         await bus.publish(event, durable=True)
     kubeconfig = await cluster.start(tmp_path)
     cluster.add("pods", "flexinfer-nats-0", BUS, status={"phase": "Running"})
-    cluster.add("secrets", "flexinfer-nats-dashboard", BUS, data={"credentials": base64.b64encode(b"a:b").decode()})
+    cluster.add("secrets", "flexinfer-nats-viewer", BUS, data={"credentials": base64.b64encode(b"a:b").decode()})
 
     status = await Typed.start("flexinfer", "status", "--kubeconfig", str(kubeconfig), "-o", "json")
     code, out, err = await status.end()

@@ -55,6 +55,7 @@ class Broadcast:
     notes: Callable[[], list[str]]
     viewers: set[Viewer] = field(default_factory=set)
     send_seconds: float = SEND_SECONDS
+    closing: bool = False
     _forgot: float = 0.0
     _sent: float = 0.0
 
@@ -84,6 +85,12 @@ class Broadcast:
     def _all_notes(self, now: float) -> list[str]:
         return [*self.notes(), *self.board.health.sentences(now)]
 
+    def close(self) -> None:
+        """The process is shutting down: end every stream, viewers connect again elsewhere or later."""
+        self.closing = True
+        for viewer in self.viewers:
+            viewer.offer(b"")
+
     def snapshot(self) -> bytes:
         """The whole board."""
         now = self.clock.now()
@@ -98,6 +105,8 @@ class Broadcast:
             yield b"retry: 1000\nevent: snapshot\ndata: " + self.snapshot() + b"\n\n"
             while True:
                 batch = await viewer.queue.get()
+                if self.closing:
+                    return
                 if viewer.behind:
                     viewer.behind = False
                     _RESENT.inc()
@@ -121,6 +130,7 @@ class Broadcast:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 if await _left(receive):
                     return
+            await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             _DROPPED.inc()
         finally:
