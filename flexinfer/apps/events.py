@@ -67,12 +67,16 @@ class Backlog:
     test: Wanted
     limit: int = QUEUE_LIMIT
     dropped: int = 0
+    torn: bool = False
     events: deque[Event] = field(default_factory=deque)
     some: asyncio.Event = field(default_factory=asyncio.Event)
 
     def sink(self, fact: BusFact) -> None:
-        """For ``Bus.follow``; snapshots are no news."""
-        if isinstance(fact, Snapshot) or not self.test(fact):
+        """For ``Bus.follow``. A second snapshot means that the connection broke or was overrun."""
+        if isinstance(fact, Snapshot):
+            self.torn = self.torn or fact.epoch > 1
+            return
+        if not self.test(fact):
             return
         if len(self.events) >= self.limit:
             self.dropped += 1
@@ -90,7 +94,11 @@ class Backlog:
     def complaint(self) -> str:
         """What was dropped since the last call; empty if nothing."""
         count, self.dropped = self.dropped, 0
-        return f"flexinfer events: {count} events dropped, the terminal is slower than the bus\n" if count else ""
+        torn, self.torn = self.torn, False
+        told = f"flexinfer events: {count} events dropped, the terminal is slower than the bus\n" if count else ""
+        if torn:
+            told += "flexinfer events: the connection broke or was overrun, events in between are missing\n"
+        return told
 
 
 async def _tail(settings: EventsSettings, bus: NatsBus) -> int:
@@ -104,6 +112,7 @@ async def _tail(settings: EventsSettings, bus: NatsBus) -> int:
                 async with asyncio.timeout(BEAT):
                     await backlog.some.wait()
             except TimeoutError:
+                sys.stderr.write(backlog.complaint())
                 continue
             events = backlog.take()
             if settings.count:

@@ -25,6 +25,9 @@ def test_a_slow_terminal_is_told_what_it_missed() -> None:
     assert backlog.complaint() == ""
     assert backlog.take() == ()
 
+    backlog.sink(Snapshot((), (), 2))
+    assert backlog.complaint().endswith("the connection broke or was overrun, events in between are missing\n")
+
 
 def test_a_line_says_when_what_whom() -> None:
     day = Day()
