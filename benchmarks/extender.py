@@ -12,12 +12,14 @@ are decoded and folded there, spread over the second.
 * repeat: the replicas of one Deployment ask about the same nodes in the same order.
 * prioritize asks about the survivors of the filter request before it, as kube-scheduler does.
 
-    python benchmarks/extender.py [--rounds 7] [--requests 40] [--output FILE.json]
+* tail: rounds without and with events in turn, cold requests; the ratio of the medians of the rounds' p99.
+
+    python benchmarks/extender.py [--rounds 5] [--requests 30] [--output FOLDER]
+
+writes extender.json and extender.svg.
 """
 
 import argparse
-import asyncio
-import gc
 import json
 import multiprocessing as mp
 import os
@@ -27,144 +29,18 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from extender_chart import chart
+from extender_server import WORKLOAD, Fleet, serve
 
-from flexinfer.adapters.web.extender import ExtenderApp, Process
-from flexinfer.adapters.web.serve import Receive, Scope, Send, WebServer, listen, read_body, respond
-from flexinfer.contracts.envelope import EventMint, decode_event, encode_event
-from flexinfer.contracts.events import BenchCompleted, Device, DeviceTelemetry, NodeHardware, NodeTelemetry
+from flexinfer.contracts.envelope import decode_event
 from flexinfer.core.fleet.fold import STATE_TYPES, fold, replace_state
 from flexinfer.core.fleet.view import FleetView
-from flexinfer.core.hardware.device_class import device_class
-from flexinfer.core.placement.desk import Desk
-from flexinfer.core.placement.scoring import Weights
-from flexinfer.runtime.heap import keep_freed_memory
-from flexinfer.runtime.process import run_app
 
 CAPTURE = Path(__file__).parents[1] / "tests" / "captures" / "extender"
-WORKLOAD = "llama3-8b-0123456789ab"
-CARDS = (
-    ("NVIDIA GeForce RTX 4090", "sm_89", 58.0),
-    ("NVIDIA GeForce RTX 3090", "sm_86", 40.0),
-    ("NVIDIA T4", "sm_75", 9.0),
-)
-MEMORY = 24564
-
-
-class Fleet:
-    """``count`` virtual nodes with one card each, and their telemetry as bytes."""
-
-    def __init__(self, count: int) -> None:
-        self.names = [f"gpu-node-{number:05d}.example" for number in range(count)]
-        self._random = random.Random(7)
-        self._used = {name: 20000 if number % 10 == 9 else 4000 for number, name in enumerate(self.names)}
-        self._mints = {name: EventMint.start("agent", name, "boot", time.time) for name in self.names}
-
-    def state(self) -> list[bytes]:
-        """Everything a fresh replica reads."""
-        found = []
-        for number, name in enumerate(self.names):
-            product, arch, _ = CARDS[number % 3]
-            card = Device(
-                index=0, uuid=f"GPU-{name}", vendor="NVIDIA", product=product, arch=arch, memory_mib=MEMORY, int4=True
-            )
-            found.append(encode_event(self._mints[name].mint(NodeHardware(node=name, devices=(card,)))))
-            found.append(self.telemetry(name))
-        for product, arch, speed in CARDS:
-            card = Device(index=0, uuid="x", vendor="NVIDIA", product=product, arch=arch, memory_mib=MEMORY)
-            result = BenchCompleted(
-                key=f"k-{arch}", namespace="default", model="m", workload=WORKLOAD, source="s", backend="vllm",
-                device_class=device_class(card, 1), tokens_per_second=speed, iterations=5, duration_seconds=30.0,
-            )  # fmt: skip
-            found.append(encode_event(EventMint.start("bench", arch, "boot", time.time).mint(result)))
-        return found
-
-    def telemetry(self, name: str) -> bytes:
-        """One node, somewhat busy; one in ten has little memory left."""
-        used = self._used[name] + self._random.randrange(500)
-        live = DeviceTelemetry(
-            index=0, uuid=f"GPU-{name}", util_percent=round(self._random.uniform(0, 100), 1),
-            memory_used_mib=used, memory_free_mib=MEMORY - used,
-            temperature_celsius=61.0, power_watts=210.0, throttle=(),
-        )  # fmt: skip
-        data = NodeTelemetry(node=name, interval_seconds=60.0, devices=(live,), cpu_util_percent=20.0)
-        return encode_event(self._mints[name].mint(data))
-
-
-async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
-        await respond(send, 200, await read_body(receive, 1 << 30) or b"")
-
-
-class Server:
-    """The child process."""
-
-    def __init__(self, count: int, pipe: Any) -> None:
-        self._fleet = Fleet(count)
-        self._pipe = pipe
-        self._view = FleetView()
-        self._rate = 0
-
-    async def run(self) -> int:
-        keep_freed_memory()  # as the executable does
-        state = self._fleet.state()
-        began = time.perf_counter()
-        replace_state(self._view, STATE_TYPES, [decode_event(raw) for raw in state], time.time())
-        warm = time.perf_counter() - began
-        desk = self._desk = Desk(self._view, Weights())
-
-        def written() -> None:
-            # What the executable publishes is bounded per second; here it is only written up.
-            if desk.waiting > 50:
-                while desk.take():
-                    pass
-
-        app = ExtenderApp(desk, Process(lambda: None, lambda: (True, {}), time.time, written), 64 << 20)
-        servers = [await WebServer(one, listen("127.0.0.1", 0)).start() for one in (app, echo)]
-        desk.warm(time.time())
-        gc.collect()
-        gc.freeze()
-        self._pipe.send({"extender": servers[0].port, "echo": servers[1].port, "warm_seconds": warm})
-        stop = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._command, stop)
-        feeding = asyncio.get_running_loop().create_task(self._feed())
-        await stop.wait()
-        feeding.cancel()
-        return 0
-
-    def _command(self, stop: asyncio.Event) -> None:
-        command = self._pipe.recv()
-        if command is None:
-            stop.set()
-        else:
-            self._rate = command
-
-    async def _feed(self) -> None:
-        names = self._fleet.names
-        ready: list[bytes] = []
-        turn = 0
-        owed = 0.0
-        last = time.perf_counter()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.perf_counter()
-            owed += (now - last) * self._rate
-            last = now
-            while owed >= 1:
-                owed -= 1
-                if not ready:
-                    ready = [self._fleet.telemetry(names[(turn + step) % len(names)]) for step in range(20)]
-                    turn += 20
-                fold(self._view, decode_event(ready.pop()), time.time())
-                self._desk.keep_up(time.time())
-
-
-def serve(count: int, pipe: Any) -> None:
-    run_app(Server(count, pipe).run)
 
 
 class Connection:
@@ -242,9 +118,6 @@ class Requests:
         return [name for _, name in sorted(keyed)]
 
 
-Case = Callable[[], Iterator[tuple[str, bytes]]]
-
-
 class Bench:
     """One server, one count of nodes."""
 
@@ -267,15 +140,14 @@ class Bench:
         self, path: str, *, fresh: bool, rate: int = 0, whole: bool = False, callers: int = 1
     ) -> dict[str, Any]:
         """Medians over rounds; each round asks echo and extender in turn."""
-        self._pipe.send(rate)
-        time.sleep(0.05)  # the first events at the new rate
+        self._events(rate)
         ratios, ours_all, floor_all = [], [], []
         for _ in range(self._rounds):
             ours, floor = self._round(path, fresh=fresh, whole=whole, callers=callers)
             ratios.append(statistics.median(ours) / statistics.median(floor))
             ours_all += ours
             floor_all += floor
-        self._pipe.send(0)
+        self._events(0)
         ours_all.sort()
         floor_all.sort()
         return {
@@ -288,6 +160,29 @@ class Bench:
             "echo_p50_ms": round(statistics.median(floor_all) * 1e3, 3),
             "echo_p99_ms": round(floor_all[int(len(floor_all) * 0.99)] * 1e3, 3),
         }  # fmt: skip
+
+    def tail(self, rate: int, requests: int = 150) -> dict[str, Any]:
+        """p99 of cold filter requests with events and without, in turn."""
+        extender = Connection(self.ports["extender"])
+        bodies = [self.requests.body(fresh=True) for _ in range(requests)]
+        p99: dict[int, list[float]] = {0: [], rate: []}
+        for _ in range(self._rounds):
+            for now, found in p99.items():
+                self._events(now)
+                times = sorted(extender.post("/filter", body)[0] for body in bodies)
+                found.append(times[int(requests * 0.99)] * 1e3)
+        self._events(0)
+        extender.close()
+        idle, busy = statistics.median(p99[0]), statistics.median(p99[rate])
+        return {
+            "nodes": self.count, "events_per_second": rate, "p99_idle_ms": round(idle, 3),
+            "p99_events_ms": round(busy, 3), "ratio": round(busy / idle, 2),
+        }  # fmt: skip
+
+    def _events(self, rate: int) -> None:
+        self._pipe.send(rate)
+        self._pipe.recv()
+        time.sleep(0.05)  # the first events at the new rate
 
     def _round(self, path: str, *, fresh: bool, whole: bool, callers: int) -> tuple[list[float], list[float]]:
         if callers == 1:
@@ -357,38 +252,50 @@ def show(row: dict[str, Any]) -> None:
     )
 
 
+def cases(bench: Bench, callers: int) -> list[dict[str, Any]]:
+    """All rows for one fleet and number of callers."""
+    asked = [(True, 0), (True, 1000), (False, 0), (False, 1000)] if callers == 1 else [(True, 1000), (False, 1000)]
+    if bench.count > 1000 and callers == 1:
+        asked.append((True, bench.count))  # telemetry of every node at 1 Hz
+    rows = []
+    for path in ("/filter", "/prioritize"):
+        for fresh, rate in asked:
+            rows.append(bench.measure(path, fresh=fresh, rate=rate, callers=callers))
+            show(rows[-1])
+    if bench.count <= 1000 and callers == 1:
+        rows.append(bench.measure("/filter", fresh=True, whole=True))
+        show(rows[-1])
+    return rows
+
+
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("--rounds", type=int, default=7)
-    command.add_argument("--requests", type=int, default=40)
+    command.add_argument("--rounds", type=int, default=5)
+    command.add_argument("--requests", type=int, default=30)
     command.add_argument("--nodes", type=int, nargs="*", default=[100, 200, 1000, 5000])
     command.add_argument("--callers", type=int, nargs="*", default=[1, 8])
     command.add_argument("--output", type=Path)
     options = command.parse_args()
     found: dict[str, Any] = {
         "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-        "rows": [], "folding": folding(), "warm": {},
+        "method": (__doc__ or "").strip(), "rows": [], "tails": [], "folding": folding(), "warm_seconds": {},
     }  # fmt: skip
     print(found["folding"], flush=True)
     for count in options.nodes:
         bench = Bench(count, options.rounds, options.requests)
-        found["warm"][count] = round(bench.ports["warm_seconds"], 3)
+        found["warm_seconds"][count] = round(bench.ports["warm_seconds"], 3)
         print(f"{count} nodes: decoded and folded in {bench.ports['warm_seconds']:.3f} s", flush=True)
         try:
             for callers in options.callers:
-                for path in ("/filter", "/prioritize"):
-                    for fresh, rate in ((True, 0), (True, 1000), (False, 0), (False, 1000)):
-                        row = bench.measure(path, fresh=fresh, rate=rate, callers=callers)
-                        found["rows"].append(row)
-                        show(row)
-                if count <= 1000 and callers == 1:
-                    row = bench.measure("/filter", fresh=True, whole=True)
-                    found["rows"].append(row)
-                    show(row)
+                found["rows"] += cases(bench, callers)
+            found["tails"].append(bench.tail(1000))
+            print(found["tails"][-1], flush=True)
         finally:
             bench.close()
     if options.output:
-        options.output.write_text(json.dumps(found, indent=1) + "\n")
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "extender.json").write_text(json.dumps(found, indent=1) + "\n")
+        (options.output / "extender.svg").write_text(chart(found["rows"]))
 
 
 if __name__ == "__main__":
