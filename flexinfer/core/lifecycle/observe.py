@@ -1,5 +1,6 @@
 """What the cluster shows of one model: its pods, who serves, and what is wrong in words a person can act on."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -119,8 +120,16 @@ def _pod_trouble(pod: Object) -> Trouble | None:
             return found
     scheduled = condition(pod, "PodScheduled")
     if scheduled and scheduled.get("status") == "False":
-        return Trouble("Unschedulable", str(scheduled.get("message") or "no node takes the pod"), final=False)
+        return _unplaced(str(scheduled.get("message") or "no node takes the pod"))
     return None
+
+
+def _unplaced(message: str) -> Trouble:
+    missing = re.search(r'persistentvolumeclaim "([^"]+)" not found', message)
+    if missing:
+        text = f"claim {missing[1]} does not exist; create it, or name another in spec.source or spec.cache.pvcName"
+        return Trouble("ClaimMissing", text, final=False)
+    return Trouble("Unschedulable", message, final=False)
 
 
 _PULL = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}

@@ -67,6 +67,25 @@ def test_a_source_that_does_not_exist_is_what_the_engine_says(one_node: Any) -> 
     assert any(isinstance(e, Note) and e.type == "Warning" and "nowhere.gguf" in e.message for e in sim.log)
 
 
+def test_a_claim_that_does_not_exist_is_named_with_the_field(one_node: Any) -> None:
+    sim = one_node
+    sim.apply(kind="Model", source="pvc://weights/x.gguf", benchmark=OFF)
+    sim.settle()
+    text = '0/1 nodes are available: persistentvolumeclaim "weights" not found. not found'
+    sim.set_pod(sim.pods()[0], conditions=[{"type": "PodScheduled", "status": "False", "message": text}])
+    sim.settle()
+
+    available = sim.condition("Available", kind="Model")
+    assert (sim.status(kind="Model")["phase"], available["reason"]) == ("Pending", "ClaimMissing")
+    assert available["message"].startswith("claim weights does not exist; create it, or name another in spec.source")
+    [note] = [e for e in sim.log if isinstance(e, Note) and e.reason == "ClaimMissing"]
+    assert note.type == "Warning"
+
+    sim.run_pod(sim.pods()[0])
+    sim.settle()
+    assert sim.status(kind="Model")["phase"] == "Running"
+
+
 def test_a_manifest_of_an_earlier_release_runs_and_says_what_it_does_not_use(one_node: Any) -> None:
     sim = one_node
     sim.apply(benchmark=OFF, gpuGroupRef="g", modelCacheRef="c", comfyui={"modelsPath": "/x"}, serviceLabels=["a"])
