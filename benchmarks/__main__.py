@@ -23,6 +23,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "proxy": ("--rounds", "3", "--output", "FILE"),
     "replay": ("--output", "FILE"),
     "dashboard": ("--output", "FILE"),
+    "manager_models": ("--output", "FILE"),
 }
 
 
