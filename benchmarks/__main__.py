@@ -17,6 +17,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "bus": ("--json", "FILE"),
     "extender": ("--output", "FOLDER"),
     "extender_latency": ("--output", "FILE"),
+    "extender_warm": ("--output", "FILE"),
     "extender_quality": ("--output", "FOLDER"),
     "benchmarker_overhead": ("--output", "FILE"),
     "agent_footprint": ("--output", "FILE"),

@@ -5,7 +5,7 @@ to the bus) and pods that ask for one. For each of the three, in turn and for se
 first, then a kube-scheduler is started and timed from the first binding to the last. `--default-limits` leaves
 kube-scheduler's own limit of API requests in place (50 per second), otherwise it is raised out of the way.
 
-    python benchmarks/extender_kube_scheduler.py [--nodes 1000] [--pods 1500] [--rounds 3] [--output FILE.json]
+    python benchmarks/extender_kube_scheduler.py [--nodes 1000] [--pods 1500] [--rounds 2] [--output FILE.json]
 """
 
 import argparse
@@ -214,6 +214,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     medians = {mode: statistics.median(found) for mode, found in rates.items()}
     return {
         "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "method": (__doc__ or "").strip(),
         "nodes": options.nodes, "pods": options.pods, "default_limits": options.default_limits, "rounds": rates,
         "pods_per_second": medians, "flexinfer_to_echo": round(medians["flexinfer"] / medians["echo"], 3),
         "flexinfer_to_none": round(medians["flexinfer"] / medians["none"], 3),
@@ -224,7 +225,7 @@ def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("--nodes", type=int, default=1000)
     command.add_argument("--pods", type=int, default=1500)
-    command.add_argument("--rounds", type=int, default=3)
+    command.add_argument("--rounds", type=int, default=2)
     command.add_argument("--default-limits", action="store_true")
     command.add_argument("--output", type=Path)
     options = command.parse_args()
