@@ -7,6 +7,8 @@ DAYS="${DAYS:-3650}"
 HOST="flexinfer-nats.$NAMESPACE"
 PEERS="*.flexinfer-nats-headless.$NAMESPACE"
 
+# The label by which flexinfer status and the like find the bus.
+mark() { kubectl -n "$NAMESPACE" label --overwrite "$1" app.kubernetes.io/component=nats >/dev/null; }
 have() { kubectl -n "$NAMESPACE" get secret "$1" >/dev/null 2>&1; }
 
 kubectl get namespace "$NAMESPACE" >/dev/null 2>&1 || kubectl create namespace "$NAMESPACE"
@@ -17,6 +19,7 @@ for user in agent dashboard global-proxy manager proxy scheduler viewer; do
     password="p$(openssl rand -hex 16)"
     kubectl -n "$NAMESPACE" create secret generic "flexinfer-nats-$user" \
       --from-literal="credentials=$user:$password" --from-literal="password=$password"
+    mark "secret/flexinfer-nats-$user"
   fi
 done
 
@@ -33,4 +36,6 @@ if ! have flexinfer-nats-tls; then
     -days "$DAYS" -extfile "$folder/ext" -out "$folder/tls.crt" 2>/dev/null
   kubectl -n "$NAMESPACE" create secret generic flexinfer-nats-tls --type=kubernetes.io/tls \
     --from-file="ca.crt=$folder/ca.crt" --from-file="tls.crt=$folder/tls.crt" --from-file="tls.key=$folder/tls.key"
+  kubectl -n "$NAMESPACE" create configmap flexinfer-nats-ca --from-file="ca.crt=$folder/ca.crt"
+  mark configmap/flexinfer-nats-ca
 fi
