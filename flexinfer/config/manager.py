@@ -25,6 +25,13 @@ class ManagerSettings(RecordSettings, KubeSettings):
     nvidia_runtime_class: str = setting("", "runtimeClassName of pods with NVIDIA devices; empty: the node's default")
     amd_runtime_class: str = setting("", "runtimeClassName of pods with AMD devices")
     intel_runtime_class: str = setting("", "runtimeClassName of pods with Intel devices")
+    fetch_image: str = setting(
+        "", "image with flexinfer-fetch: an init step that fetches weights; empty: engines fetch their own"
+    )
+    node_cache: str = setting(
+        "", "directory of each node where fetched weights are kept for all its pods; empty: none is shared",
+        pattern=r"^(/[^/]+.*)?$",
+    )  # fmt: skip
     benchmark_image: str = setting("flexinfer/benchmarker:latest", "image of benchmark Jobs", env="BENCHMARK_IMAGE")
     proxy_url: str = setting(
         "http://flexinfer-proxy.flexinfer-system:8080", "URL benchmark Jobs send their requests to"
@@ -58,6 +65,8 @@ def policy_of(settings: ManagerSettings) -> Policy:
             "AMD": settings.amd_runtime_class,
             "INTEL": settings.intel_runtime_class,
         },
+        fetch_image=settings.fetch_image,
+        node_cache=settings.node_cache,
         benchmark_image=settings.benchmark_image,
         proxy_url=settings.proxy_url,
         nats_url="" if settings.bench_nats_url == "off" else settings.bench_nats_url or settings.nats_url,

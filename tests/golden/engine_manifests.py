@@ -4,6 +4,7 @@ One file per engine and vendor: the Deployment, the Service, the benchmark Job, 
 one. ``tests/cluster/test_engine_manifests.py`` shows each to a real API server.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ POLICY = Policy(
     images={"ollama": {"AMD": "ollama/ollama:rocm"}},
     runtime_classes={"NVIDIA": "nvidia"},
 )
+FETCHING = replace(POLICY, fetch_image="registry.example/flexinfer:1", node_cache="/var/lib/flexinfer/models")
 VENDORS = ("NVIDIA", "AMD", "INTEL", "CPU")
 CLASSES = {"NVIDIA": "nvidia-l4-sm-89-22gib-1x", "AMD": "amd-mi300x-gfx942-192gib-1x", "INTEL": "intel-b60-24gib-1x",
            "CPU": "cpu-amd-epyc-8t"}  # fmt: skip
@@ -58,45 +60,55 @@ SPECS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def cases() -> list[tuple[str, str, int]]:
-    """(engine, vendor, accelerators): every pair there is an image for, and several devices where that differs."""
-    found: list[tuple[str, str, int]] = []
+Case = tuple[str, str, int, bool]
+
+
+def cases() -> list[Case]:
+    """(engine, vendor, accelerators, whether an init step fetches the weights): every pair there is an image for, and
+    several devices and fetched weights once for each engine where that makes a difference."""
+    found: list[Case] = []
     for name in SPECS:
         vendors = VENDORS if name == "custom" else [v for v in VENDORS if v in ENGINES[name].images]
-        found += [(name, vendor, 0 if vendor == "CPU" else 1) for vendor in vendors]
+        found += [(name, vendor, 0 if vendor == "CPU" else 1, False) for vendor in vendors]
         if ENGINES[name].shared_memory:
-            found.append((name, "NVIDIA", 4))
+            found.append((name, "NVIDIA", 4, False))
+        found.append((name, "NVIDIA", 1, True))
     return found
 
 
-def file_of(engine: str, vendor: str, count: int) -> Path:
+def file_of(case: Case) -> Path:
     """Where one case lies."""
-    return FOLDER / f"{engine}-{vendor.lower()}{f'-{count}x' if count > 1 else ''}.yaml"
+    engine, vendor, count, fetched = case
+    return FOLDER / f"{engine}-{vendor.lower()}{f'-{count}x' if count > 1 else ''}{'-fetched' if fetched else ''}.yaml"
 
 
-def describe_case(engine: str, vendor: str, count: int) -> Description:
+def describe_case(case: Case) -> Description:
     """The model of a case."""
+    engine, vendor, count, fetched = case
+    secret = {"sourceSecret": "hub-token"} if fetched else {}
     gpu: dict[str, Any] = {"vendor": vendor.lower(), "vramEstimateMB": 9000}
     found = describe(
         {
             "kind": "Model",
             "metadata": {"name": "chat", "namespace": "default", "uid": "0b9f6a52-54a3-4a39-8ddb-6a8ee5e1a4a1"},
-            "spec": {"backend": engine, "gpu": gpu | ({"count": count} if count else {}), **SPECS[engine]},
+            "spec": {"backend": engine, "gpu": gpu | ({"count": count} if count else {}), **SPECS[engine], **secret},
         }
     )
     assert isinstance(found, Description), found
     return found
 
 
-def manifests(engine: str, vendor: str, count: int) -> list[Object]:
+def manifests(case: Case) -> list[Object]:
     """Everything the manager would write for a case."""
-    wanted = describe_case(engine, vendor, count)
+    engine, vendor, count, fetched = case
+    policy = FETCHING if fetched else POLICY
+    wanted = describe_case(case)
     place = Placement(vendor, count)
-    image = image_of(wanted, vendor, POLICY)
+    image = image_of(wanted, vendor, policy)
     assert image
     run = Run(f"chat-{engine}-000000000000", Option(CLASSES[vendor], "575", vendor, count, ("node-1",)), image)
     claim = [volume_claim(wanted)] if wanted.storage.make else []
-    return [*claim, deployment(wanted, place, image, 1, POLICY), service(wanted), bench_job(wanted, run, POLICY)]
+    return [*claim, deployment(wanted, place, image, 1, policy), service(wanted), bench_job(wanted, run, policy)]
 
 
 class _Dumper(yaml.SafeDumper):
@@ -106,9 +118,9 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def rendered(engine: str, vendor: str, count: int) -> str:
+def rendered(case: Case) -> str:
     """The file's text."""
-    return yaml.dump_all(manifests(engine, vendor, count), Dumper=_Dumper, sort_keys=True, width=120)
+    return yaml.dump_all(manifests(case), Dumper=_Dumper, sort_keys=True, width=120)
 
 
 def main() -> None:
@@ -116,7 +128,7 @@ def main() -> None:
     for old in FOLDER.glob("*.yaml"):
         old.unlink()
     for case in cases():
-        file_of(*case).write_text(rendered(*case))
+        file_of(case).write_text(rendered(case))
 
 
 if __name__ == "__main__":

@@ -31,12 +31,12 @@ def engine_container(docs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", golden.cases(), ids=lambda case: "-".join(map(str, case)))
-def test_manifests_are_the_golden_ones(case: tuple[str, str, int]) -> None:
-    assert golden.file_of(*case).read_text() == golden.rendered(*case), "make regold, and look at the diff"
+def test_manifests_are_the_golden_ones(case: golden.Case) -> None:
+    assert golden.file_of(case).read_text() == golden.rendered(case), "make regold, and look at the diff"
 
 
 def test_no_golden_file_is_left_over() -> None:
-    assert set(golden.FOLDER.glob("*.yaml")) == {golden.file_of(*case) for case in golden.cases()}
+    assert set(golden.FOLDER.glob("*.yaml")) == {golden.file_of(case) for case in golden.cases()}
 
 
 @pytest.mark.parametrize("engine", DOCUMENTED)
@@ -50,8 +50,8 @@ def test_every_option_is_in_the_documented_command_line(engine: str) -> None:
 
 
 @pytest.mark.parametrize("case", golden.cases(), ids=lambda case: "-".join(map(str, case)))
-def test_every_flag_written_is_in_the_documented_command_line(case: tuple[str, str, int]) -> None:
-    container = engine_container(list(yaml.safe_load_all(golden.file_of(*case).read_text())))
+def test_every_flag_written_is_in_the_documented_command_line(case: golden.Case) -> None:
+    container = engine_container(list(yaml.safe_load_all(golden.file_of(case).read_text())))
     if case[0] == "custom":
         return
     if case[0] == "ollama":
@@ -63,14 +63,31 @@ def test_every_flag_written_is_in_the_documented_command_line(case: tuple[str, s
     assert written
 
 
+def test_fetched_weights_are_where_the_engine_is_told() -> None:
+    for case in (one for one in golden.cases() if one[3]):
+        for doc in yaml.safe_load_all(golden.file_of(case).read_text()):
+            if doc["kind"] not in {"Deployment", "Job"}:
+                continue
+            spec = doc["spec"]["template"]["spec"]
+            entry = doc["spec"]["template"]["metadata"]["annotations"].get("flexinfer.ai/cache-entry", "")
+            first = spec["initContainers"][0]
+            assert (first["name"], first["command"]) == ("fetch", ["flexinfer-fetch"])
+            engine = next(c for c in [*spec["initContainers"], *spec["containers"]] if c["name"] == "engine")
+            text = str(engine)
+            assert all(f"/models/entries/{name}" in text for name in entry.split(",") if name)
+            if entry:
+                assert {"mountPath": "/models", "name": "models", "readOnly": True} in engine["volumeMounts"]
+                assert {"mountPath": "/models", "name": "models"} in first["volumeMounts"]
+
+
 def test_every_engine_has_a_list_of_its_flags() -> None:
     assert set(DOCUMENTED) == set(ENGINES) - {"custom"}
 
 
 @pytest.mark.parametrize("case", golden.cases(), ids=lambda case: "-".join(map(str, case)))
-def test_devices_runtime_class_and_tolerations_go_together(case: tuple[str, str, int]) -> None:
-    _, vendor, count = case
-    for doc in yaml.safe_load_all(golden.file_of(*case).read_text()):
+def test_devices_runtime_class_and_tolerations_go_together(case: golden.Case) -> None:
+    _, vendor, count, _ = case
+    for doc in yaml.safe_load_all(golden.file_of(case).read_text()):
         if doc["kind"] not in {"Deployment", "Job"}:
             continue
         spec = doc["spec"]["template"]["spec"]

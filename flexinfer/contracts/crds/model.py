@@ -73,6 +73,8 @@ class ModelSpec(Wire):
     """Engine: ollama, vllm, llamacpp, tgi, sglang, tensorrt-llm or custom."""
     source: str = Field(min_length=1, max_length=1024)
     """Where the weights come from: ollama://name:tag, hf://org/repo, file:///path, pvc://claim/path, oci://image."""
+    source_secret: str | None = Field(None, max_length=253)
+    """Secret of this namespace with credentials for the source: token; username and password; or .dockerconfigjson."""
     image: str | None = Field(None, max_length=1024)
     """Engine image; unset: the engine's default for the vendor."""
     gpu: ModelGpu = empty(ModelGpu)

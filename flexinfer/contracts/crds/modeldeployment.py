@@ -35,6 +35,8 @@ class ModelDeploymentSpec(Wire):
     """Engine: ollama, vllm, llamacpp, tgi, sglang, tensorrt-llm or custom."""
     model: str = Field(min_length=1, max_length=1024)
     """Model to serve: a source (ollama://, hf://, file://, pvc://, oci://) or the engine's own name for it."""
+    source_secret: str | None = Field(None, max_length=253)
+    """Secret of this namespace with credentials for the model: token; username and password; or .dockerconfigjson."""
     image: str | None = Field(None, max_length=1024)
     """Engine image; unset: the engine's default for the vendor."""
     replicas: int = Field(1, ge=0, le=1000)

@@ -92,6 +92,7 @@ class Description:
     backend: str
     source: Source
     workload: str
+    source_secret: str = ""  # name of the Secret with credentials for the source
     image: str | None = None
     demand: Demand = Demand()
     scale: Scale = Scale()

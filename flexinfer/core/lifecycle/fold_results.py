@@ -6,9 +6,10 @@ from msgspec.structs import replace
 from flexinfer.contracts.envelope import MalformedEvent
 from flexinfer.contracts.events import BenchCompleted, BenchFailed
 from flexinfer.contracts.kubernetes import Object
-from flexinfer.contracts.labels import BENCHMARK_APP_LABEL, POD_BENCHMARK_KEY
+from flexinfer.contracts.labels import BENCHMARK_APP_LABEL, POD_BENCHMARK_KEY, POD_MODEL
 from flexinfer.contracts.termination import decode_outcome
 from flexinfer.core.lifecycle.description import ModelKey
+from flexinfer.core.lifecycle.fetching import failures as fetching
 from flexinfer.core.lifecycle.objects import annotations, containers, labels, name_of, parse_time, uid, version_number
 from flexinfer.core.lifecycle.view import BENCH_KEY, RECORDS, LifecycleView
 
@@ -98,6 +99,10 @@ def read_termination(view: LifecycleView, pod: Object, at: float) -> set[ModelKe
     if BENCH_KEY not in labels(pod):
         return set()
     for name, entry in containers(pod):
+        if name.startswith(fetching.CONTAINER):
+            unfetched = fetching.decode(str(((entry.get("state") or {}).get("terminated") or {}).get("message") or ""))
+            if unfetched:
+                return put_failure(view, _not_fetched(pod, unfetched))
         ended = (entry.get("state") or {}).get("terminated") if name == BENCH_CONTAINER else None
         if not ended or not ended.get("message"):
             continue
@@ -113,6 +118,18 @@ def read_termination(view: LifecycleView, pod: Object, at: float) -> set[ModelKe
             return set()  # the same run, told by the bus with more detail
         return put_result(view, outcome, finished)
     return set()
+
+
+def _not_fetched(pod: Object, why: fetching.FetchFailed) -> BenchFailed:
+    namespace, name = name_of(pod)
+    return BenchFailed(
+        key=labels(pod)[BENCH_KEY],
+        namespace=namespace or "default",
+        model=annotations(pod).get(POD_MODEL) or name,
+        reason=why.reason,
+        message=why.message,
+        remedy=why.remedy,
+    )
 
 
 def put_configmap(view: LifecycleView, obj: Object) -> set[ModelKey]:

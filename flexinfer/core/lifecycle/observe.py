@@ -10,6 +10,8 @@ from flexinfer.contracts.kubernetes import Object
 from flexinfer.core.hardware.device_class import cpu_class, device_class
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import CPU
+from flexinfer.core.lifecycle.fetching.failures import CONTAINER as FETCH_CONTAINER
+from flexinfer.core.lifecycle.fetching.failures import decode
 from flexinfer.core.lifecycle.objects import condition, containers, deleting, holds, labels, name_of, status
 from flexinfer.core.lifecycle.pods import Placement, port_of
 from flexinfer.core.lifecycle.view import BENCH_KEY, LifecycleView
@@ -136,7 +138,24 @@ _PULL = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverP
 _CONFIG = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 
+def _fetch_trouble(entry: dict[str, Any]) -> Trouble | None:
+    """What the step that fetches weights said last, until it has succeeded."""
+    state = entry.get("state") or {}
+    now = state.get("terminated") or {}
+    last = now or (entry.get("lastState") or {}).get("terminated") or {}
+    if entry.get("ready") or (now and now.get("exitCode") == 0):
+        return None
+    failure = decode(str(last.get("message") or ""))
+    if failure is None:
+        return None
+    return Trouble(failure.reason, f"{failure.message}; {failure.remedy}", failure.final)
+
+
 def _container_trouble(name: str, entry: dict[str, Any], pod: str) -> Trouble | None:
+    if name.startswith(FETCH_CONTAINER):
+        failed = _fetch_trouble(entry)
+        if failed:
+            return failed
     waiting = (entry.get("state") or {}).get("waiting") or {}
     reason = str(waiting.get("reason") or "")
     detail = str(waiting.get("message") or reason)

@@ -1,13 +1,21 @@
 """The engine as a container and as a pod template, shared by Deployments and benchmark Jobs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flexinfer.contracts import labels as known
 from flexinfer.contracts.kubernetes import Object
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import CPU, ENGINES, Engine, Launch, Program
+from flexinfer.core.lifecycle.fetch_step import (
+    CACHE_ENTRY,
+    adapter_paths,
+    cache_entries,
+    fetch_steps,
+    secret_environment,
+    secret_volume,
+)
 from flexinfer.core.lifecycle.fold_results import ENGINE_CONTAINER
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.lifecycle.volumes import Weights, weights
@@ -56,24 +64,32 @@ def engine_pod(wanted: Description, place: Placement, image: str, policy: Policy
     # On one machine pods share ports, so each listens on its own loopback address; in a cluster on all, so that
     # port-forward works.
     host = "$(POD_IP)" if policy.node_local else "0.0.0.0"  # noqa: S104 - inside a pod's own network namespace
-    launch = Launch(wanted, place.vendor, place.count, host, port_of(wanted), where.model_path, where.cache_path)
-    volumes, mounts = list(where.volumes), list(where.mounts)
+    launch = Launch(
+        wanted, place.vendor, place.count, host, port_of(wanted), where.model_path, where.cache_path, where.fetched,
+        adapter_paths(wanted, policy),
+    )  # fmt: skip
+    volumes, mounts = [*where.volumes, *secret_volume(wanted, policy)], list(where.mounts)
     if engine.shared_memory and place.count > 1:
         volumes.append({"name": _SHM, "emptyDir": {"medium": "Memory"}})
         mounts.append({"name": _SHM, "mountPath": "/dev/shm"})  # noqa: S108 - where NCCL looks
+    program = engine.launch(launch)
+    program = replace(program, env=(*program.env, *secret_environment(wanted, policy)))
     container = {
-        **_program(CONTAINER, image, engine.launch(launch), wanted, mounts),
+        **_program(CONTAINER, image, program, wanted, mounts),
         "ports": [{"name": "http", "containerPort": launch.port, "protocol": "TCP"}],
         "resources": resources(wanted, place),
         **_probes(engine, wanted, launch.port),
     }
     prepared = engine.prepare(launch)
-    first = () if prepared is None else (_prepare(image, prepared, wanted, where, place),)
+    first = fetch_steps(wanted, where, policy)
+    if prepared is not None:
+        first = (*first, _prepare(image, prepared, wanted, where, place))
+    entries = cache_entries(wanted, policy)
     return EnginePod(
         container,
         first,
         tuple(volumes),
-        pod_annotations(wanted, place),
+        pod_annotations(wanted, place) | ({CACHE_ENTRY: entries} if entries else {}),
         device_tolerations(place),
         policy.runtime_classes.get(place.vendor, "") if place.count else "",
     )

@@ -15,7 +15,9 @@ def any_device(_device: Device, _backend: str, _form: str) -> bool:
 class Policy:
     """Durations in seconds. ``images``: engine → vendor (NVIDIA, AMD, INTEL, CPU) → image, over the engine's own.
 
-    ``runtime_classes``: vendor → runtimeClassName of pods with such a device.
+    ``runtime_classes``: vendor → runtimeClassName of pods with such a device. ``fetch_image``: the image of the init
+    step that fetches weights (empty: engines fetch them themselves); ``node_cache``: the directory of each node where
+    it keeps them for all pods (empty: in the pod, or on the model's claim).
 
     ``capable(device, backend, quantization)``: the placement filters' rule of what a device can compute; it is passed
     in because placement and lifecycle do not know each other.
@@ -27,6 +29,8 @@ class Policy:
     model_path: str = "/models"
     images: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     runtime_classes: Mapping[str, str] = field(default_factory=dict)
+    fetch_image: str = ""
+    node_cache: str = ""
     benchmark_image: str = "flexinfer/benchmarker:latest"
     proxy_url: str = ""
     nats_url: str = ""

@@ -84,6 +84,7 @@ def _modeldeployment(obj: Object, spec: ModelDeploymentSpec, engine: Engine) -> 
         demand,
         {
             "image": spec.image,
+            "source_secret": spec.source_secret or "",
             "scale": Scale(
                 spec.replicas,
                 min(spec.min_replicas, spec.replicas),
@@ -140,6 +141,7 @@ def _model(obj: Object, spec: ModelSpec, engine: Engine) -> Description | Proble
         demand,
         {
             "image": spec.image,
+            "source_secret": spec.source_secret or "",
             "scale": Scale(
                 serverless.max_replicas,
                 serverless.min_replicas if serverless.enabled else serverless.max_replicas,

@@ -58,7 +58,7 @@ class Hub:
         app.router.add_get("/token", self._token)
         app.router.add_get("/v2/{name:.+}/manifests/{tag}", self._manifest)
         app.router.add_get("/v2/{name:.+}/blobs/{digest}", self._blob)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
         await self._runner.setup()
         self.port = self.port or free_port("127.0.0.1")
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()

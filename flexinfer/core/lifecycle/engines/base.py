@@ -9,6 +9,7 @@ from flexinfer.contracts.events import Device
 from flexinfer.contracts.kubernetes import Object
 from flexinfer.core.lifecycle.description import Adapter, Description
 from flexinfer.core.lifecycle.engines.architectures import Architectures
+from flexinfer.core.lifecycle.fetching.entries import Form
 
 CPU = "CPU"
 # Formats vLLM and SGLang are told by the same name.
@@ -30,6 +31,7 @@ class Launch:
     port: int
     model_path: str
     cache_path: str
+    fetched: bool = False  # an init step has put the weights where model_path says
     adapter_paths: Mapping[str, str] = field(default_factory=dict)  # of adapters that were fetched, by name
 
     def adapter_path(self, adapter: Adapter) -> str:
@@ -80,6 +82,7 @@ class Engine:
     parallel_option: str = ""
     shared_memory: bool = False  # wants a large /dev/shm, for several accelerators
     takes_args: bool = True
+    form: Form = "folder"  # in which form it loads fetched weights
     startup_seconds: float = 600.0
     adapter_schemes: frozenset[str] = frozenset()
     architectures: Mapping[str, Architectures] = field(default_factory=dict)

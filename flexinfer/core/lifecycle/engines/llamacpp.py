@@ -92,6 +92,7 @@ LLAMACPP = Engine(
     served_model=object_name,
     options=_OPTIONS,
     context_option="contextSize",
+    form="gguf",
     adapter_schemes=frozenset({"file"}),
     own_flags=("--host", "--port", "--alias", "--metrics", "--slots"),
 )

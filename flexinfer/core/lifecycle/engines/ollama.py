@@ -44,7 +44,8 @@ def _launch(launch: Launch) -> Program:
         command=("/bin/ollama",),
         env=(
             env("OLLAMA_HOST", f"{launch.host}:{launch.port}"),
-            env("OLLAMA_MODELS", launch.cache_path),
+            env("OLLAMA_MODELS", launch.model_path if launch.fetched else launch.cache_path),
+            *((env("OLLAMA_NOPRUNE", "1"),) if launch.fetched else ()),  # others share what is there
             *((env("OLLAMA_VULKAN", "1"),) if launch.vendor == "INTEL" else ()),
             *settings,
         ),
@@ -55,7 +56,9 @@ def _switch(value: object) -> str:
     return {True: "1", False: "0"}.get(value, text(value)) if isinstance(value, bool) else text(value)
 
 
-def _prepare(launch: Launch) -> Program:
+def _prepare(launch: Launch) -> Program | None:
+    if launch.fetched:
+        return None
     return Program(
         (_PULL,),
         command=("/bin/sh", "-ec"),
@@ -84,6 +87,7 @@ OLLAMA = Engine(
     context_option="contextSize",
     parallel_option="parallel",
     takes_args=False,
+    form="store",
     architectures={"NVIDIA": Architectures(50)},
     own_flags=(),
 )

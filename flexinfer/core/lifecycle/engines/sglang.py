@@ -45,7 +45,7 @@ def _launch(launch: Launch) -> Program:
         "--host", launch.host,
         "--port", str(launch.port),
         "--enable-metrics",
-        *(("--revision", source.revision) if source.revision else ()),
+        *(("--revision", source.revision) if source.revision and not launch.fetched else ()),
         *flags(_OPTIONS, values),
     )  # fmt: skip
     args = command_line(ours, launch.description.args)

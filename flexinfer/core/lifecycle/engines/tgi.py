@@ -39,7 +39,7 @@ def _launch(launch: Launch) -> Program:
         "--model-id", launch.model_path or source.location,
         "--hostname", launch.host,
         "--port", str(launch.port),
-        *(("--revision", source.revision) if source.revision else ()),
+        *(("--revision", source.revision) if source.revision and not launch.fetched else ()),
         *flags(_OPTIONS, values),
     )  # fmt: skip
     args = command_line(ours, launch.description.args)

@@ -53,7 +53,7 @@ def _launch(launch: Launch) -> Program:
         "--served-model-name", launch.description.key.name,
         "--host", launch.host,
         "--port", str(launch.port),
-        *(("--revision", source.revision) if source.revision else ()),
+        *(("--revision", source.revision) if source.revision and not launch.fetched else ()),
         *flags(_OPTIONS, values),
         *_lora(launch),
     )  # fmt: skip

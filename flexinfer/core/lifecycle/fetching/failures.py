@@ -2,6 +2,9 @@
 
 import json
 
+CONTAINER = "fetch"
+"""Name of the init step, and what the names of those for adapters begin with."""
+
 REMEDIES = {
     "SourceNotFound": "check the source in the spec; it may have been moved, renamed or deleted",
     "SecretMissing": "create the Secret that spec.sourceSecret names, in the model's namespace",
@@ -52,6 +55,5 @@ def decode(text: str) -> FetchFailed | None:
         found = json.loads(text.strip().rpartition("\n")[2])
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("fetch") not in REMEDIES:
-        return None
-    return FetchFailed(str(found["fetch"]), str(found.get("message") or found["fetch"]))
+    reason = str(found.get("fetch")) if isinstance(found, dict) else ""
+    return FetchFailed(reason, str(found.get("message") or reason)) if reason in REMEDIES else None
