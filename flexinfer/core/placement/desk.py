@@ -21,6 +21,7 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.boards import Board, Verdicts, verdicts
 from flexinfer.core.placement.demand import PROCESSOR, Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
+from flexinfer.core.placement.names import Rows
 from flexinfer.core.placement.offers import verdict
 from flexinfer.core.placement.ranking import Ranking
 from flexinfer.core.placement.roster import Asked, Roster
@@ -95,21 +96,17 @@ class Desk:
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         else:
-            speeds = self._speeds_for(demand)
-            self._decide(attempt, ranked(board, found.survivors.rows, speeds, self.weights), speeds)
+            self._decide(attempt, board, found.survivors.rows)
         return found
 
     def prioritize(self, pod: PodObject, asked: Asked, now: float) -> Scores:
         """Points lost by each node; the best node is reserved for the pod."""
         demand, board = self._begin(pod, asked, now)
-        speeds = self._speeds_for(demand)
         passing = verdicts(board, asked, demand.per_device_mib)
-        ranking = ranked(board, passing.survivors.rows, speeds, self.weights)
         attempt = self._open.pop(pod.metadata.uid, None)
         if attempt is None or attempt.demand != demand:
             attempt = self._attempt(pod, demand, len(asked), passing.counts, now)
-        self._decide(attempt, ranking, speeds)
-        return scored(passing, ranking)
+        return scored(passing, self._decide(attempt, board, passing.survivors.rows))
 
     def preempt(self, pod: PodObject, victims: Mapping[str, AbstractSet[str]], now: float) -> list[str]:
         """The nodes that would pass the filter once their victims (pod uids) are gone."""
@@ -203,13 +200,16 @@ class Desk:
         digest = f"{self.view.digest:016x}"
         return Attempt(ref, demand, considered, counts, now, digest, self.view.degraded)
 
-    def _decide(self, attempt: Attempt, ranking: Ranking, speeds: Speeds) -> None:
-        """Keep the decision as it is now, and reserve its leader."""
+    def _decide(self, attempt: Attempt, board: Board, rows: Rows) -> Ranking:
+        """Rank those that pass, keep the decision as it is now, and reserve its leader."""
+        speeds = self._speeds_for(attempt.demand)
+        ranking = ranked(board, rows, speeds, self.weights)
         self._put(Pending(attempt, ranking, speeds))
         if len(ranking) and attempt.pod.uid:
             until = attempt.at + self._reserve_seconds
-            leader = ranking.leader(self._roster.ranks())
+            leader = ranking.name(ranking.leader(self._roster.ranks().take(rows)))
             claims.reserve(self.view, leader, attempt.pod, attempt.demand.ask, until)
+        return ranking
 
     def _unanswered(self, attempt: Attempt) -> None:
         self._put(Pending(attempt, None, Speeds(()), "the scheduler did not ask for a ranking"))

@@ -99,10 +99,10 @@ class Ranking:
             found = np.flatnonzero(self.sums >= cut).tolist()
         return sorted(found, key=lambda i: (-int(self.sums[i]), self.name(i)))[:limit]
 
-    def leader(self, ranks: NDArray[np.intp]) -> str:
-        """The best node, the first by name among equals; ``ranks``: the order of ``known`` by name."""
-        rows = self.rows[self.sums == self.sums.max()]
-        return self.known[int(rows[ranks.take(rows).argmin()])]
+    def leader(self, ranks: NDArray[np.intp]) -> int:
+        """Position of the best node, the first by name among equals; ``ranks``: of these nodes, their order by name."""
+        best = np.flatnonzero(self.sums == self.sums.max())
+        return int(best[ranks[best].argmin()])
 
 
 def rank(names: Sequence[str], offers: Mapping[str, Offer], speeds: Speeds, weights: Weights) -> Ranking:

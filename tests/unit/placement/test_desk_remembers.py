@@ -85,6 +85,19 @@ def test_explain_shows_every_candidate_while_they_are_kept_and_the_best_after(fl
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("count", [3, 30])
+def test_among_equals_the_first_by_name_is_reserved(fleet, pod, count):
+    names = [f"n{number:02d}" for number in range(count)]
+    for name in names:
+        fleet.node(name, "4090")
+    desk = Desk(fleet.view, Weights())
+    desk.filter(pod("other", vram="90000"), Asked([*names[1:], names[0]]), fleet.now)
+
+    desk.prioritize(pod("p"), Asked(names[::-1]), fleet.now)
+
+    assert fleet.view.claimed_on["uid-p"] == "n00"
+
+
 def test_the_oldest_decisions_are_forgotten(desk, fleet, pod, monkeypatch):
     monkeypatch.setattr(desks, "KEPT_DECISIONS", 2)
 
