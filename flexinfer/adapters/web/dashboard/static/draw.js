@@ -19,6 +19,7 @@ export const number = (value, digits = 0, unit = '') => (known(value) ? value.to
 export const gib = (mib) => (known(mib) ? (mib / 1024).toFixed(mib < 10240 ? 1 : 0) + ' GiB' : '–');
 export const clock = (at) => new Date(at * 1000).toISOString().slice(11, 19);
 export const values = (map) => Object.values(map);
+export const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0);  // localeCompare costs ten times as much
 export const signed = (value, digits = 1) => (value < 0 ? '−' : '+') + Math.abs(value).toFixed(digits);
 
 export function child(panel, name, make) {

@@ -1,5 +1,5 @@
 // Every node with its devices: memory, load, temperature, health, age.
-import { child, el, empty, gib, known, list, meter, number, say, values } from './draw.js';
+import { child, el, empty, gib, known, list, meter, number, order, say, values } from './draw.js';
 
 const byNode = (records) => Object.fromEntries(values(records).map((record) => [record.data.node, record]));
 const HOT = 85;
@@ -63,7 +63,7 @@ function sum(nodes) {
 
 export function drawFleet(state, panel) {
   const live = byNode(state.telemetry), status = byNode(state.status);
-  const nodes = values(state.hardware).sort((a, b) => a.data.node.localeCompare(b.data.node)).map((record) => nodeOf(state, record, live[record.data.node], status[record.data.node]));
+  const nodes = values(state.hardware).sort((a, b) => order(a.data.node, b.data.node)).map((record) => nodeOf(state, record, live[record.data.node], status[record.data.node]));
   empty(panel, nodes.length === 0, 'No node has reported yet. Agents publish their hardware when they start.');
   say(panel.querySelector('#fleet-sum'), nodes.length ? sum(nodes) : '');
   const shown = nodes.filter((node) => (!state.troubled || node.troubled) && (!state.find || JSON.stringify(node.hardware.data).toLowerCase().includes(state.find)));

@@ -1,5 +1,5 @@
 // Every model: phase, replicas, where it is served, and how it came here.
-import { child, clock, el, empty, list, number, values } from './draw.js';
+import { child, clock, el, empty, list, number, order, values } from './draw.js';
 
 const MOODS = { Running: 'good', Failed: 'bad', Idle: '' };
 
@@ -21,7 +21,7 @@ function modelBody(record, endpoint, load, history) {
 }
 
 export function drawModels(state, panel) {
-  const models = values(state.phase).sort((a, b) => a.subject.localeCompare(b.subject));
+  const models = values(state.phase).sort((a, b) => order(a.subject, b.subject));
   const endpoints = Object.fromEntries(values(state.endpoint).map((record) => [record.subject, record]));
   const loads = {};
   for (const { subject, data } of values(state.load)) {
