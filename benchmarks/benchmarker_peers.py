@@ -2,7 +2,7 @@
 
 Each round measures every concurrency twice, once with flexinfer's driver and once with aiperf, in alternating
 order; medians over the rounds are compared. Both send the same number of requests with prompts of 64 tokens made by
-the same generator, `ignore_eos`, no prompt cache, 128 tokens, a connection per request.
+the same generator, `ignore_eos`, no prompt cache, as many tokens (--tokens), a connection per request.
 
 The speed of an engine on a shared machine wanders by more than a client errs, so each client is held to what the
 engine's own log says of *that client's* requests: completion tokens / sum of request durations as the client saw
@@ -45,6 +45,7 @@ from flexinfer.runtime.process import run_app
 
 CONCURRENCY = (1, 4)
 PROMPT_TOKENS = 64
+LEAST_ROUNDS = 3
 GOAL_PERCENT = 3.0
 MODEL = "smollm2"
 
@@ -186,7 +187,10 @@ def aiperf(program: Path, engine: Engine, concurrency: int, requests: int, token
 
 async def compare(args: argparse.Namespace, engine: Engine) -> dict[str, Any]:
     rows: dict[int, dict[str, list[dict[str, float]]]] = {c: {"flexinfer": [], "aiperf": []} for c in CONCURRENCY}
+    began = time.monotonic()
     for number in range(args.rounds):
+        if number >= LEAST_ROUNDS and time.monotonic() - began > args.seconds:
+            break
         for concurrency in CONCURRENCY:
             requests = args.requests if concurrency == 1 else 2 * concurrency
             seed = 1000 * (number + 1) + concurrency
@@ -199,7 +203,7 @@ async def compare(args: argparse.Namespace, engine: Engine) -> dict[str, Any]:
                 print(f"round {number + 1}, {concurrency} at once, {who}: "
                       f"{row['request']:.2f} per request, {row['total']:.2f} in total, "
                       f"{row['vs_engine_percent']:+.2f} % of the engine's own account", file=sys.stderr)  # fmt: skip
-    return {str(c): verdict(rows[c]) for c in CONCURRENCY}
+    return {str(c): {"rounds": len(rows[c]["aiperf"]), **verdict(rows[c])} for c in CONCURRENCY}
 
 
 def verdict(rows: dict[str, list[dict[str, float]]]) -> dict[str, float]:
@@ -236,6 +240,7 @@ def main() -> int:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("--aiperf", type=Path, required=True, help="the aiperf program")
     command.add_argument("--rounds", type=int, default=5)
+    command.add_argument("--seconds", type=float, default=300.0, help="no further round begins after so long")
     command.add_argument("--requests", type=int, default=8, help="per round at concurrency 1")
     command.add_argument("--tokens", type=int, default=128)
     command.add_argument("--threads", type=int, default=1, help="of the engine; leave cores for the clients")
@@ -252,7 +257,6 @@ def measure(args: argparse.Namespace, engine: Engine) -> int:
         "what": "tokens/s of flexinfer and aiperf on one llama.cpp server, interleaved, medians",
         "machine": f"{platform.machine()}, {os.cpu_count()} threads, Python {platform.python_version()}",
         "engine_threads": args.threads,
-        "rounds": args.rounds,
         "tokens_per_request": args.tokens,
     }
 

@@ -261,12 +261,13 @@ async def idle(target: Target, seconds: float, streams: int = 2000) -> dict[str,
         sys.executable, str(RIG), "load", json.dumps(options),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    assert process.stdin
-    assert process.stdout
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin
+    assert stdout
 
     async def ask() -> dict[str, Any]:
-        process.stdin.write(b"\n")
-        state: dict[str, Any] = json.loads(await process.stdout.readline())
+        stdin.write(b"\n")
+        state: dict[str, Any] = json.loads(await stdout.readline())
         return {**state, "memory_mib": round(target.memory() / 2**20, 1)}
 
     first = await ask()
@@ -277,7 +278,7 @@ async def idle(target: Target, seconds: float, streams: int = 2000) -> dict[str,
         trail.append(await ask())
         print(f"idle {target.name}: {trail[-1]}", flush=True)
     used = target.cpu() - cpu
-    process.stdin.close()
+    stdin.close()
     await process.wait()
     return {
         "streams": streams, "seconds": seconds, "memory_before_mib": round(before / 2**20, 1),
