@@ -171,6 +171,15 @@ def test_the_banner_names_silent_nodes_but_not_those_that_said_goodbye() -> None
     ]  # fmt: skip
 
 
+def test_the_banner_forgets_a_node_that_is_gone_for_a_day() -> None:
+    day = Day()
+    board = folded(day.figures("l4", 1), day.figures("arc", 1))
+    board.forget(START + 2 * 86_400)
+
+    assert board.health.sentences(START + 2 * 86_400) == []
+    assert board.health.due == {}
+
+
 def test_the_banner_says_degraded_until_a_decision_is_not() -> None:
     day = Day()
     board = folded(day.say("scheduler/s", placed("a", degraded=True)))

@@ -35,9 +35,15 @@ class Health:
             case _:
                 return
 
+    def forget(self, now: float) -> None:
+        """Leave out nodes that said nothing for a day."""
+        for node in [node for node, due in self.due.items() if now - due > FORGOTTEN_SECONDS]:
+            del self.due[node]
+            self.away.discard(node)
+
     def silent(self, now: float) -> list[str]:
         """Nodes that should have spoken by now, in order of name."""
-        return sorted(n for n, due in self.due.items() if 0 < now - due < FORGOTTEN_SECONDS and n not in self.away)
+        return sorted(node for node, due in self.due.items() if now > due and node not in self.away)
 
     def sentences(self, now: float) -> list[str]:
         """For the banner; empty when all is well."""

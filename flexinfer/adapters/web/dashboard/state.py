@@ -186,6 +186,7 @@ class Board:
 
     def forget(self, now: float) -> None:
         """Leave out what is gone without saying so: loads of dead proxies, nodes away from the bus for a day."""
+        self.health.forget(now)
         for name, seconds in (("load", DEMAND_TTL_SECONDS), *((n, SILENT_SECONDS) for n in _NODE_KINDS)):
             held = self.kept[name]
             gone = [key for key, record in held.items() if now - record.heard > seconds]
