@@ -4,18 +4,17 @@ Helm's and kubectl's own binaries, the real scheduler beside our extender, NATS 
 component, RBAC on, each component with its own ServiceAccount token, the real engine with a small model.
 """
 
-import http.client
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import helm
 import pytest
 import yaml
+from kubelet.chats import Chats, chat
 from kubelet.cluster import Cluster, private_cluster
 from kubelet.house import GATEWAY
 from kubelet.netns import missing
@@ -66,67 +65,6 @@ WAITING = {
 
 
 @dataclass
-class Chats:
-    """Requests through the proxy's Service, two at a time, until told to stop."""
-
-    address: str
-    answered: int = 0
-    broken: int = 0
-    failed: list[str] = field(default_factory=list)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _threads: list[threading.Thread] = field(default_factory=list)
-
-    def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=self._ask_on) for _ in range(2)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _ask_on(self) -> None:
-        while not self._stop.is_set():
-            try:
-                status, body = self._ask()
-            except (OSError, http.client.HTTPException) as err:
-                self.failed.append(f"{time.strftime('%T')} {err!r}")
-                continue
-            if status == 200:
-                self.answered += 1
-            else:
-                self.failed.append(f"{status} {body}")
-
-    def _ask(self) -> tuple[int, str]:
-        """As clients do, OpenAI's among them: a connection that broke before an answer is tried again, twice at most.
-
-        It can break when the node's forwarding learns late, on a busy machine, that a pod ends.
-        """
-        for _again in range(2):
-            try:
-                return chat(self.address)
-            except (ConnectionError, http.client.RemoteDisconnected):
-                self.broken += 1
-                self._stop.wait(1.0)
-        return chat(self.address)
-
-
-def chat(address: str) -> tuple[int, str]:
-    """(status, content or the error)"""
-    connection = http.client.HTTPConnection(address, 8080, timeout=180)
-    ask = {"model": "default/smollm2", "messages": [{"role": "user", "content": "Say hi."}], "max_tokens": 4}
-    try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(ask), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        body = answer.read().decode()
-    finally:
-        connection.close()
-    return answer.status, str(json.loads(body)["choices"][0]["message"]["content"]) if answer.status == 200 else body
-
-
-@dataclass
 class Release:
     """The chart on one cluster."""
 
@@ -166,6 +104,16 @@ class Release:
         status, body = self.cluster.rig.get(f"{MODELS}/smollm2")
         return str((body.get("status") or {}).get("phase")) if status == 200 and isinstance(body, dict) else "gone"
 
+    def keeps(self) -> dict[str, Any]:
+        """Passwords and certificate of the bus, the server with its streams, measured results."""
+        where = f"/api/v1/namespaces/{NAMESPACE}"
+        secrets = self.get(f"{where}/secrets?labelSelector=app.kubernetes.io/component=nats")["items"]
+        return {
+            "secrets": {one["metadata"]["name"]: one["data"] for one in secrets},
+            "servers": [pod["metadata"]["uid"] for pod in self.part("nats")],
+            "results": sorted(self.get(f"{where}/configmaps/flexinfer-benchmark-results")["data"]),
+        }
+
     def weight(self) -> str:
         """Of measured speed, in the one extender that is not about to end."""
         [pod] = self.part("scheduler")
@@ -186,6 +134,7 @@ class Proof:
     first_answer: tuple[int, str] = (0, "")
     seconds: float = 0.0
     weights: list[str] = field(default_factory=list)
+    kept: list[dict[str, Any]] = field(default_factory=list)
     tests: str = ""
     manifest: str = ""
     audit: list[Any] = field(default_factory=list)
@@ -223,18 +172,21 @@ def _change(proof: Proof) -> None:
     """Upgrade, tests and rollback while people chat."""
     release = proof.release
     proof.weights.append(release.weight())
+    proof.kept.append(release.keeps())
     with proof.chats:
         more = "scheduler.weights.tps=0.9,proxy.queueLimit=300,webhook.enabled=true,globalProxy.enabled=true"
         release.helm("upgrade", RELEASE, str(helm.CHART), "--set", more, "--wait", "--timeout", "240s")
         release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
         proof.weights.append(release.weight())
         release.tool("kubectl", "annotate", "modeldeployment", "smollm2", "proof=upgraded")
+        proof.kept.append(release.keeps())
         proof.tests = release.helm("test", RELEASE, "--logs", "--timeout", "240s")
         release.helm("rollback", RELEASE, "--wait", "--timeout", "240s")
         release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
         proof.weights.append(release.weight())
         ending = "proxies of the release before have drained"
         release.cluster.until(ending, lambda: len(release.pods(NAMESPACE, "app.kubernetes.io/component=proxy")) == 2)
+        proof.kept.append(release.keeps())
 
 
 def _remove(proof: Proof, wire: Wire) -> None:
@@ -325,6 +277,14 @@ def test_upgrade_and_rollback_change_the_weights_and_drop_no_request(
     assert proof.weights == ["0.7", "0.9", "0.7"]
     assert proof.chats.failed == []
     assert proof.chats.answered > 0
+
+
+def test_credentials_streams_and_results_outlive_an_upgrade(proof: Proof) -> None:
+    before, upgraded, rolled_back = proof.kept
+    assert len(before["secrets"]) >= 7
+    assert len(before["results"]) == 1
+    assert upgraded == before
+    assert rolled_back == before
 
 
 def test_the_api_server_asked_the_webhook_when_there_was_one(proof: Proof) -> None:

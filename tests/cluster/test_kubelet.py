@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import helm
 import pytest
+import yaml
 from kubelet.cluster import Cluster, private_cluster
 from kubelet.netns import missing
 
@@ -152,6 +154,38 @@ def test_a_container_has_the_files_and_rights_that_its_spec_names(cluster: Clust
     assert web["api"] == "10.96.0.1"
     _, service = cluster.rig.get("/api/v1/namespaces/kubelet/services/web")
     assert web["link"] == service["spec"]["clusterIP"]  # type: ignore[index, call-overload]
+
+
+def test_an_update_of_the_agents_goes_past_a_node_that_is_away(cluster: Cluster, tmp_path: Path) -> None:
+    rendered = helm.template(tmp_path, "--show-only", "templates/agent.yaml")
+    [agent] = [one for one in yaml.safe_load_all(rendered.stdout) if one["kind"] == "DaemonSet"]
+    labels = {"app": "everywhere"}
+    container = {"name": "wait", "image": "busybox:test", "command": ["sleep", "100000"]}
+    spec = {"containers": [container], "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1}
+    body = {"selector": {"matchLabels": labels}, "updateStrategy": agent["spec"]["updateStrategy"],
+            "template": {"metadata": {"labels": labels}, "spec": spec}}  # fmt: skip
+    cluster.rig.call("POST", "/api/v1/nodes", {"metadata": {"name": "lost"}})
+    _post(cluster, "apis/apps/v1", "daemonsets", {"metadata": {"name": "everywhere"}, "spec": body})
+    cluster.until("one of two runs", lambda: len(_everywhere(cluster)) == 2 and any(map(_ready, _everywhere(cluster))))
+
+    new = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+    cluster.rig.call("PATCH", "/apis/apps/v1/namespaces/kubelet/daemonsets/everywhere", new)
+
+    def updated() -> bool:
+        return any(_ready(pod) and "version" in pod["metadata"].get("annotations", {}) for pod in _everywhere(cluster))
+
+    cluster.until("the node that is there has the new one", updated)
+    cluster.rig.call("DELETE", "/apis/apps/v1/namespaces/kubelet/daemonsets/everywhere")
+    cluster.rig.call("DELETE", "/api/v1/nodes/lost")
+
+
+def _everywhere(cluster: Cluster) -> list[Any]:
+    _, found = cluster.rig.get("/api/v1/namespaces/kubelet/pods?labelSelector=app=everywhere")
+    return list(found["items"])  # type: ignore[index, call-overload]
+
+
+def _ready(pod: dict[str, Any]) -> bool:
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", []))
 
 
 def test_the_host_network_is_untouched(cluster: Cluster) -> None:
