@@ -6,6 +6,7 @@ those of core.benchmark.failures.
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.inference.report import Report
@@ -27,6 +28,7 @@ from flexinfer.core.benchmark.witness import Witness
 from flexinfer.ports import Bus, BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import boot_id, fail, stop_signals
+from flexinfer.runtime.taping import Tape
 from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
@@ -36,24 +38,30 @@ _LOOK_SECONDS = 10.0
 
 async def run(settings: BenchSettings) -> int:
     """One measurement; the exit code."""
-    bus: Bus | None = None
-    if settings.nats_url:
+    async with AsyncExitStack() as stack:
         try:
-            bus = await NatsBus.start(
-                settings.nats_url,
-                name=f"flexinfer-bench {settings.subject().key}",
-                cluster=settings.cluster,
-                credentials=settings.nats_credentials,
-                ca=settings.nats_ca,
-                clock=SystemClock(),
-            )
+            bus = await _bus(settings, stack)
         except ValueError as err:
             return fail(f"flexinfer-bench: {err}", EXIT_SETTINGS)
-    try:
         return await measure(settings, bus, stop_signals())
-    finally:
-        if bus is not None:
-            await bus.close()
+
+
+async def _bus(settings: BenchSettings, stack: AsyncExitStack) -> Bus | None:
+    """Raises ValueError for credentials that cannot be used, OSError if no tape can be written."""
+    clock = SystemClock()
+    tape = Tape.open(settings, "bench", settings.subject().key, clock.now, stack)
+    if not settings.nats_url:
+        return None
+    bus = await NatsBus.start(
+        settings.nats_url,
+        name=f"flexinfer-bench {settings.subject().key}",
+        cluster=settings.cluster,
+        credentials=settings.nats_credentials,
+        ca=settings.nats_ca,
+        clock=clock,
+    )
+    stack.push_async_callback(bus.close)
+    return tape.bus(bus)
 
 
 async def measure(settings: BenchSettings, bus: Bus | None, stop: asyncio.Event) -> int:

@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+from contextlib import AsyncExitStack
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.adapters.web.global_proxy import figures
@@ -17,8 +18,9 @@ from flexinfer.core.routing import federation
 from flexinfer.core.routing.clusters import Clusters
 from flexinfer.ports import Bus, BusFact, Snapshot
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import fail, stop_signals
+from flexinfer.runtime.process import fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
+from flexinfer.runtime.taping import Tape
 from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
@@ -97,24 +99,29 @@ async def run(settings: GlobalProxySettings) -> int:
     if not settings.clusters and not settings.nats_url:
         return fail("flexinfer-global-proxy: name clusters with --clusters name=url, or a bus with --nats-url", 2)
     raise_file_limit()
-    bus = None
-    if settings.nats_url:
-        bus = await NatsBus.start(
-            settings.nats_url,
-            name="flexinfer-global-proxy",
-            cluster="*",
-            credentials=settings.nats_credentials,
-            ca=settings.nats_ca,
-            clock=SystemClock(),
-        )
-    stop = stop_signals()
-    try:
+    async with AsyncExitStack() as stack:
+        bus = await _bus(settings, stack)
+        stop = stop_signals()
         proxy = await GlobalProxy(settings, bus).start()
         log.info("global proxy listens on port %d", proxy.port)
         await stop.wait()
         log.info("global proxy drains")
         await proxy.stop()
-    finally:
-        if bus is not None:
-            await bus.close()
     return 0
+
+
+async def _bus(settings: GlobalProxySettings, stack: AsyncExitStack) -> Bus | None:
+    clock = SystemClock()
+    tape = Tape.open(settings, "global-proxy", host_name(), clock.now, stack)
+    if not settings.nats_url:
+        return None
+    bus = await NatsBus.start(
+        settings.nats_url,
+        name="flexinfer-global-proxy",
+        cluster="*",
+        credentials=settings.nats_credentials,
+        ca=settings.nats_ca,
+        clock=clock,
+    )
+    stack.push_async_callback(bus.close)
+    return tape.bus(bus)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from flexinfer.config.common import BusSettings, Settings, parse_duration, setting
+from flexinfer.config.common import BusSettings, RecordSettings, Settings, parse_duration, setting
 from flexinfer.contracts import events
 from flexinfer.core.benchmark import schedule
 from flexinfer.core.benchmark.summary import Subject
@@ -75,7 +75,7 @@ class MeasureSettings(Settings):
         return wrong
 
 
-class BenchSettings(MeasureSettings, BusSettings):
+class BenchSettings(MeasureSettings, RecordSettings, BusSettings):
     """Measure one engine instance with real requests and publish a result."""
 
     key: str = setting("", "benchmark key of the result")

@@ -62,9 +62,9 @@ class BusSettings(Settings):
 
 
 class RecordSettings(Settings):
-    """For executables whose decisions can be replayed."""
+    """For executables that write a tape: all of them."""
 
-    record: Path | None = setting(None, "directory to journal every folded fact into, for flexinfer replay")
+    record: Path | None = setting(None, "directory for a tape of every fact this process is told, and of what it says")
 
 
 class KubeSettings(BusSettings):

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from flexinfer.config.common import BusSettings, Duration, Port, setting
+from flexinfer.config.common import BusSettings, Duration, Port, RecordSettings, setting
 
 
-class DashboardSettings(BusSettings):
+class DashboardSettings(RecordSettings, BusSettings):
     """One live page over the bus: fleet, models, benchmarks, placements, events. Read-only."""
 
     host: str = setting("", "address of the listener; empty: all")

@@ -26,7 +26,7 @@ class UpSettings(Settings):
     fake_nodes: Path | None = setting(None, "YAML file of virtual GPU nodes to add; see docs/virtual-fleets.md")
     dashboard_port: Port = setting(0, "port of the dashboard; 0: a free one")
     timeout: Duration = setting(600.0, "longest wait until the example model is Running")
-    record: Path | None = setting(None, "directory for tapes of manager, extender and proxy, for flexinfer replay")
+    record: Path | None = setting(None, "directory for a tape of every executable, for flexinfer replay")
 
 
 class ClientSettings(BusSettings):

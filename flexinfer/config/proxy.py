@@ -52,7 +52,7 @@ class ProxySettings(RecordSettings, BusSettings):
     worker_folder: Path | None = setting(None, "set by the parent of a worker: where workers meet")
 
 
-class GlobalProxySettings(BusSettings):
+class GlobalProxySettings(RecordSettings, BusSettings):
     """One URL over several clusters."""
 
     host: str = setting("", "address of the listener; empty: all")

@@ -18,9 +18,9 @@ def executable(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def image_table() -> dict[str, LocalImage]:
+def image_table(record: Path | None = None) -> dict[str, LocalImage]:
     """Image reference (without tag) to the programs that stand for it on this machine."""
-    bench = (executable("flexinfer-bench"),)
+    bench = (executable("flexinfer-bench"), *(("--record", str(record)) if record else ()))
     return {
         ENGINE_IMAGE: LocalImage((sys.executable, "-m", "flexinfer.local.llama_server")),
         BENCHMARK_IMAGE: LocalImage(bench, programs={"flexinfer-bench": bench}),
@@ -41,7 +41,7 @@ class Addresses:
     proxy_port: int
     global_proxy_port: int
     dashboard_port: int
-    record: Path | None = None  # where the parts that decide keep their tapes
+    record: Path | None = None  # where all of them keep their tapes
 
     @property
     def scheduler_url(self) -> str:
@@ -84,7 +84,8 @@ def parts(at: Addresses) -> tuple[Part, ...]:
         ),
         Part(
             "flexinfer-agent", "flexinfer-agent",
-            (*bus, *kube, "--node-name", at.node, "--metrics-host", loopback, "--metrics-port", str(at.agent_port)),
+            (*bus, *kube, *tape, "--node-name", at.node,
+             "--metrics-host", loopback, "--metrics-port", str(at.agent_port)),
             at.agent_port,
         ),
         Part(
@@ -99,12 +100,13 @@ def parts(at: Addresses) -> tuple[Part, ...]:
         ),
         Part(
             "flexinfer-global-proxy", "flexinfer-global-proxy",
-            (*bus, "--host", loopback, "--port", str(at.global_proxy_port), "--clusters", f"local={at.proxy_url}"),
+            (*bus, *tape, "--host", loopback, "--port", str(at.global_proxy_port),
+             "--clusters", f"local={at.proxy_url}"),
             at.global_proxy_port,
         ),
         Part(
             "flexinfer-dashboard", "flexinfer-dashboard",
-            (*bus, "--host", loopback, "--port", str(at.dashboard_port)),
+            (*bus, *tape, "--host", loopback, "--port", str(at.dashboard_port)),
             at.dashboard_port,
         ),
     )  # fmt: skip

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.informer import Informer
 from flexinfer.config.people import UpSettings
 from flexinfer.contracts.crds import crd_manifests
-from flexinfer.contracts.events import NodeHardware
+from flexinfer.contracts.envelope import EventMint
+from flexinfer.contracts.events import NodeHardware, NodeStatus
 from flexinfer.contracts.kubernetes import CRDS, MODELDEPLOYMENTS, NAMESPACES, PODS, Object
 from flexinfer.local import control_plane, kept, preflight, running
 from flexinfer.local.chat import ask, curl
@@ -26,6 +28,7 @@ from flexinfer.local.fleet.agents import VirtualNodes, World
 from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.kubeapi.keeping import Kept
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.node_logs import NodeLogs
 from flexinfer.local.processes import Reaper
 from flexinfer.local.progress import Progress
 from flexinfer.local.runner import ProcessRunner
@@ -33,7 +36,7 @@ from flexinfer.local.schedloop import SchedulerLoop
 from flexinfer.local.story import STORY_TYPES, Story
 from flexinfer.ports import BusFact, Invalid, KubeError, KubeFact, NotFound, Relisted, Snapshot
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import fail, host_name
+from flexinfer.runtime.process import boot_id, fail, host_name
 from flexinfer.runtime.tasks import Supervisor
 from flexinfer.testing.virtual.declared import VirtualFleet
 
@@ -138,17 +141,18 @@ async def _start(
         again = f"  [dim]{objects.count} objects of the run before[/dim]" if objects and embedded else ""
         step.done(f"KUBECONFIG={kubeconfig}{again}")
 
-    node = host_name()
-    runner = ProcessRunner(api, node, control_plane.image_table(), state / "pods", reaper=reaper)
+    node, record = host_name(), settings.record and settings.record.resolve()
+    runner = ProcessRunner(api, node, control_plane.image_table(record), state / "pods", reaper=reaper)
+    runners = {node: runner}
     if embedded is not None:
-        embedded.logs = runner.log_source
+        embedded.logs = NodeLogs(embedded.store, runners).read
     await runner.start()
     stack.push_async_callback(runner.stop)
     at = control_plane.Addresses(
         nats_url=server.url, kubeconfig=kubeconfig, node=node, proxy_port=proxy_port,
         agent_port=ports.pick("agent"), manager_port=ports.pick("manager"), dashboard_port=dashboard_port,
         scheduler_port=ports.pick("scheduler"), global_proxy_port=ports.pick("global-proxy"),
-        record=settings.record and settings.record.resolve(),
+        record=record,
     )  # fmt: skip
     note = running.leave(
         running.Running(
@@ -161,9 +165,10 @@ async def _start(
     system = System(at, api, bus)
     await _parts(system, progress, runner)
     await _node(system, progress)
+    await _tell_gone(bus, objects.gone if objects else ())
     if fleet is not None:
-        world = World(api, bus, SystemClock(), reaper, state / "virtual", control_plane.image_table())
-        await _virtual(fleet, world, progress, stack)
+        world = World(api, bus, SystemClock(), reaper, state / "virtual", control_plane.image_table(at.record))
+        runners |= await _virtual(fleet, world, progress, stack)
     if settings.scheduler_loop:
         supervisor.forever("scheduler loop", SchedulerLoop(api, at.scheduler_url).run)
     if embedded is not None:
@@ -268,12 +273,23 @@ async def _node(system: System, progress: Progress) -> None:
             await follow.close()
 
 
-async def _virtual(fleet: VirtualFleet, world: World, progress: Progress, stack: AsyncExitStack) -> None:
+async def _tell_gone(bus: NatsBus, nodes: Sequence[str]) -> None:
+    """The bus keeps what nodes of an earlier run said last; they will not say more."""
+    for node in nodes:
+        mint = EventMint.start("agent", node, boot_id(), SystemClock().now)
+        await bus.publish(mint.mint(NodeStatus(node=node, state="offline", reason="the node is not part of this run")))
+
+
+async def _virtual(
+    fleet: VirtualFleet, world: World, progress: Progress, stack: AsyncExitStack
+) -> dict[str, ProcessRunner]:
+    """The runners of the nodes."""
     with progress.step("virtual", "adding declared nodes") as step:
         nodes = VirtualNodes(fleet, world)
         stack.push_async_callback(nodes.stop)
         await nodes.start()
         step.done(f"{len(nodes.names)} declared nodes, not real hardware: {', '.join(nodes.names)}")
+    return nodes.runners
 
 
 def describe(hardware: NodeHardware) -> str:

@@ -55,7 +55,7 @@ class VirtualNodes:
         self._fleet = fleet
         self._agents = [self._agent(node) for node in fleet.expanded()]
         self._tasks = Supervisor("virtual nodes")
-        self._runners: list[ProcessRunner] = []
+        self.runners: dict[str, ProcessRunner] = {}  # by node, from start on
 
     @property
     def names(self) -> Sequence[str]:
@@ -65,7 +65,7 @@ class VirtualNodes:
     async def start(self) -> None:
         """Register the nodes, start their agents and runners."""
         for agent in self._agents:
-            self._runners.append(await self._runner(agent.node).start())
+            self.runners[agent.node.name] = await self._runner(agent.node).start()
             agent.start(self._tasks)
         self._tasks.forever("nodes", Informer(self._world.api, NODES, self._on_node).run)
         self._tasks.forever("pods", Informer(self._world.api, PODS, self._on_pods).run)
@@ -74,7 +74,7 @@ class VirtualNodes:
     async def stop(self) -> None:
         """End every loop and process."""
         await self._tasks.close()
-        await asyncio.gather(*(runner.stop() for runner in self._runners))
+        await asyncio.gather(*(runner.stop() for runner in self.runners.values()))
         await self._world.pages.aclose()
 
     def _agent(self, node: VirtualNode) -> VirtualAgent:

@@ -47,10 +47,11 @@ class _Line(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Kept:
-    """What a file holds. ``version``: the last resourceVersion; ``objects`` by bucket."""
+    """What a file holds. ``version``: the last resourceVersion; ``objects`` by bucket; ``gone``: nodes left out."""
 
     version: int = 0
     objects: dict[str, list[Json]] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -74,7 +75,8 @@ class Kept:
             return bucket != LEASES
 
         standing = {bucket: [obj for obj in objects if stands(bucket, obj)] for bucket, objects in self.objects.items()}
-        return Kept(self.version, standing)
+        known = (str(node["metadata"]["name"]) for node in self.objects.get("nodes", ()))
+        return Kept(self.version, standing, tuple(name for name in known if name not in nodes))
 
     def entries(self) -> Iterator[tuple[str, Key, Json]]:
         """(bucket, key, object), definitions of resources first."""

@@ -7,7 +7,8 @@ import msgspec
 from driving import Up
 
 from flexinfer.contracts.envelope import Event
-from flexinfer.contracts.events import PlacementDecided
+from flexinfer.contracts.events import BenchCompleted, NodeHardware, PlacementDecided
+from flexinfer.ports import Relisted
 from flexinfer.runtime.effect_lines import effect_body
 from flexinfer.runtime.interpreter import Outcome
 from flexinfer.testing.replay import load, replay
@@ -26,8 +27,15 @@ def test_tapes_of_the_home_lab_give_what_was_done(tmp_path: Path) -> None:
     assert up.ended() == 0
     assert up.leftovers() == []
     tapes = {tape.header.component: tape for tape in map(load, folder.iterdir())}
-    assert tapes.keys() == {"manager", "scheduler", "proxy"}
+    assert tapes.keys() == {"manager", "scheduler", "proxy", "agent", "bench", "global-proxy", "dashboard"}
     assert [bad for tape in tapes.values() for bad in tape.bad] == []
+    said = {
+        name: {type(fact.data) for _, fact in tape.facts if isinstance(fact, Event)} for name, tape in tapes.items()
+    }
+    assert NodeHardware in said["agent"]
+    assert BenchCompleted in said["bench"]
+    assert PlacementDecided in said["dashboard"]
+    assert any(isinstance(fact, Relisted) and fact.plural == "nodes" for _, fact in tapes["agent"].facts)
 
     steps = list(replay(tapes["manager"]))
     decided = {encode(step.data) for step in steps}

@@ -161,7 +161,7 @@ def test_a_reboot_ends_leases_foreign_nodes_and_their_pods() -> None:
     assert names == {
         "leases.coordination.k8s.io": [], "nodes": ["here"], "pods": ["mine", "waiting"], "configmaps": ["a"],
     }  # fmt: skip
-    assert (left.version, left.count) == (7, 4)
+    assert (left.version, left.count, left.gone) == (7, 4, ("virtual-1",))
 
 
 def test_a_directory_has_one_user(tmp_path: Path) -> None:
