@@ -1,6 +1,7 @@
 """``flexinfer explain``: the last placement decision of a pod, read from the shared log."""
 
 import sys
+from collections.abc import AsyncIterator
 
 import msgspec
 import yaml
@@ -12,14 +13,18 @@ from flexinfer.config.people import ExplainSettings
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import PlacementDecided
 from flexinfer.core.placement.explanation import parse_weights, what_if
+from flexinfer.core.placement.shadow import Comparison
 from flexinfer.ports import BusRefused, BusUnavailable
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.connecting import wait_connected
 from flexinfer.runtime.process import fail
 
+SHADOW = "shadow"  # in place of a pod; a pod of that name is pod/shadow
+
 
 async def run(settings: ExplainSettings) -> int:
-    """Print the decision; exit code 1 if there is none or the bus cannot be read."""
+    """Print the decision, or for ``shadow`` how the weights under trial compare; exit code 1 if there is none or the
+    bus cannot be read."""
     name = settings.pod.removeprefix("pod/").removeprefix("pods/")
     if not name:
         return fail("flexinfer explain: name a pod, for example: flexinfer explain pod/smollm2-5d9c7b7c4-x2x9z", 2)
@@ -27,23 +32,12 @@ async def run(settings: ExplainSettings) -> int:
         weights = parse_weights([settings.what_if])
     except ValueError as err:
         return fail(f"flexinfer explain: {err}", 2)
-    bus = await NatsBus.start(
-        settings.nats_url, name="explain", cluster=settings.cluster, credentials=settings.nats_credentials,
-        ca=settings.nats_ca, clock=SystemClock(),
-    )  # fmt: skip
-    last: Event | None = None
-    pods: set[str] = set()
+    if settings.pod == SHADOW:
+        return await _compare(settings)
     try:
-        await wait_connected(bus, settings.nats_url)
-        async for event in await bus.history():
-            if isinstance(event.data, PlacementDecided) and event.data.namespace == settings.namespace:
-                pods.add(event.data.pod)
-                if event.data.pod == name:
-                    last = event
+        last, pods = await _last_of(settings, name)
     except (BusUnavailable, BusRefused) as err:
         return fail(f"flexinfer explain: {err}")
-    finally:
-        await bus.close()
     if last is None or not isinstance(last.data, PlacementDecided):
         known = ", ".join(sorted(pods)) or "none"
         return fail(
@@ -60,6 +54,44 @@ async def run(settings: ExplainSettings) -> int:
         text = msgspec.json.encode(document).decode() if settings.output == "json" else yaml.safe_dump(document)
         sys.stdout.write(text.rstrip() + "\n")
     return 0
+
+
+async def _last_of(settings: ExplainSettings, name: str) -> tuple[Event | None, set[str]]:
+    """The last decision about the pod, and all pods of the namespace that were decided."""
+    last: Event | None = None
+    pods: set[str] = set()
+    async for event, decided in _decisions(settings):
+        if decided.namespace == settings.namespace:
+            pods.add(decided.pod)
+            if decided.pod == name:
+                last = event
+    return last, pods
+
+
+async def _decisions(settings: ExplainSettings) -> AsyncIterator[tuple[Event, PlacementDecided]]:
+    """All in the log, oldest first. Raises BusUnavailable, BusRefused."""
+    bus = await NatsBus.start(
+        settings.nats_url, name="explain", cluster=settings.cluster, credentials=settings.nats_credentials,
+        ca=settings.nats_ca, clock=SystemClock(),
+    )  # fmt: skip
+    try:
+        await wait_connected(bus, settings.nats_url)
+        async for event in await bus.history():
+            if isinstance(event.data, PlacementDecided):
+                yield event, event.data
+    finally:
+        await bus.close()
+
+
+async def _compare(settings: ExplainSettings) -> int:
+    found = Comparison()
+    try:
+        async for _, decided in _decisions(settings):
+            found.add(decided)
+    except (BusUnavailable, BusRefused) as err:
+        return fail(f"flexinfer explain: {err}")
+    sys.stdout.write("\n".join(found.lines()) + "\n")
+    return 0 if found.decisions else 1
 
 
 def show(event: Event, data: PlacementDecided) -> None:

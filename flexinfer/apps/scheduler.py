@@ -17,7 +17,9 @@ from flexinfer.contracts.kubernetes import NODES, PODS
 from flexinfer.core.fleet.fold import STATE_TYPES
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.desk import Desk
+from flexinfer.core.placement.explanation import parse_weights
 from flexinfer.core.placement.scoring import Weights
+from flexinfer.core.placement.shadow import overridden
 from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.heap import keep_freed_memory
@@ -45,10 +47,24 @@ def weights_of(settings: SchedulerSettings) -> Weights:
     )
 
 
+def shadow_of(settings: SchedulerSettings) -> Weights | None:
+    """The weights to record beside them, if any. Raises ValueError."""
+    changes = parse_weights([settings.shadow_weights])
+    return overridden(weights_of(settings), changes) if changes else None
+
+
 async def run(settings: SchedulerSettings) -> int:
     """Serve until a signal; the exit code."""
     if not settings.nats_url:
         return fail("flexinfer-sched: no bus address; give --nats-url or NATS_URL", 2)
+    try:
+        shadow = shadow_of(settings)
+    except ValueError as err:
+        return fail(f"flexinfer-sched: --shadow-weights: {err}", 2)
+    return await _serve(settings, shadow)
+
+
+async def _serve(settings: SchedulerSettings, shadow: Weights | None) -> int:
     keep_freed_memory()
     stop = stop_signals()
     clock = SystemClock()
@@ -57,7 +73,7 @@ async def run(settings: SchedulerSettings) -> int:
         supervisor = Supervisor("scheduler")
         view = FleetView(prefix=settings.label_prefix)
         journal = _journal(settings, stack, instance, clock.now())
-        desk = Desk(view, weights_of(settings), settings.reservation_ttl)
+        desk = Desk(view, weights_of(settings), settings.reservation_ttl, shadow)
         intake = FleetIntake(view, clock.now, journal, desk.keep_up)
         api = await KubeClient.connect(settings.kubeconfig)
         stack.push_async_callback(api.aclose)

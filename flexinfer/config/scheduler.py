@@ -19,6 +19,9 @@ class SchedulerSettings(RecordSettings, KubeSettings):
     weight_cost: float = setting(0.1, "weight of cost (0..100), subtracted", ge=0)
     weight_kv_cache: float = setting(0.3, "weight of KV-cache use (0..100), subtracted", ge=0)
     weight_vram_free: float = setting(10.0, "weight of the free VRAM ratio (0..1)", ge=0)
+    shadow_weights: str = setting(
+        "", "weights to evaluate beside the real ones and to record, never to act on: tps=1,util=0"
+    )
     reservation_ttl: Duration = setting(5.0, "how long an answered pod holds its best node unbound")
     degraded_after: Duration = setting(10.0, "bus silence after which a cold replica reads labels instead")
     max_body: int = setting(64 << 20, "largest request body in bytes (6 MB is 1,000 full nodes)", ge=1024)

@@ -8,7 +8,7 @@ means "not known", never zero. Units are part of each name.
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from flexinfer.contracts.drifted import BenchDrifted as BenchDrifted  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.payload import Amount, Count, Name, Payload, Ratio
@@ -342,6 +342,18 @@ class Candidate(Payload, frozen=True, kw_only=True):
     terms: tuple[Term, ...] = ()
 
 
+class ShadowRanking(Payload, frozen=True, kw_only=True):
+    """What another set of weights says about the same nodes at the same moment; nobody acts on it.
+
+    ``node`` leads by them. The real leader is ``behind`` in its sum there and has ``lost`` points of score.
+    """
+
+    weights: dict[str, float]
+    node: Name
+    behind: Amount = 0.0
+    lost: Count = 0
+
+
 class PlacementDecided(Payload, frozen=True, kw_only=True):
     """Type ``ai.flexinfer.placement.decided.v1``: one attempt of one pod (at most the 20 best candidates)."""
 
@@ -359,6 +371,7 @@ class PlacementDecided(Payload, frozen=True, kw_only=True):
     view_digest: str = ""
     degraded: bool = False
     message: str = ""
+    shadow: ShadowRanking | UnsetType = UNSET  # left out when no other weights were given
 
 
 class ModelHeadroom(Payload, frozen=True, kw_only=True):

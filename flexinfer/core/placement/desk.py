@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from flexinfer.contracts.events import PlacementDecided
+from flexinfer.contracts.events import PlacementDecided, ShadowRanking
 from flexinfer.contracts.extender import PodObject
 from flexinfer.core.fleet import claims
 from flexinfer.core.fleet.claims import PodRef
@@ -26,6 +27,7 @@ from flexinfer.core.placement.offers import verdict
 from flexinfer.core.placement.ranking import Ranking
 from flexinfer.core.placement.roster import Asked, Roster
 from flexinfer.core.placement.scoring import Weights
+from flexinfer.core.placement.shadow import shadowed
 from flexinfer.core.placement.speeds import Speeds, speeds_of
 from flexinfer.core.placement.sums import Scores, ranked, scored
 
@@ -47,6 +49,7 @@ class Pending:
     ranking: Ranking | None
     speeds: Speeds
     message: str = ""
+    shadow: ShadowRanking | UnsetType = UNSET
     written: PlacementDecided | None = None
 
 
@@ -63,11 +66,15 @@ class Decided:
 class Desk:
     """Pure: time comes in with each call, decisions wait in ``take`` for somebody to publish."""
 
-    def __init__(self, view: FleetView, weights: Weights, reserve_seconds: float = 5.0) -> None:
+    def __init__(
+        self, view: FleetView, weights: Weights, reserve_seconds: float = 5.0, shadow: Weights | None = None
+    ) -> None:
+        """``shadow``: weights to evaluate beside the real ones and to record, never to act on."""
         self.view = view
         self.weights = weights
         self.coalesced = 0
         self._reserve_seconds = reserve_seconds
+        self._shadow = shadow
         self._roster = Roster()
         self._boards: OrderedDict[Kind, Board] = OrderedDict()
         self._speeds: dict[str, Speeds] = {}
@@ -204,11 +211,16 @@ class Desk:
         """Rank those that pass, keep the decision as it is now, and reserve its leader."""
         speeds = self._speeds_for(attempt.demand)
         ranking = ranked(board, rows, speeds, self.weights)
-        self._put(Pending(attempt, ranking, speeds))
-        if len(ranking) and attempt.pod.uid:
+        pending = Pending(attempt, ranking, speeds)
+        self._put(pending)
+        if not len(ranking):
+            return ranking
+        leader = ranking.leader(self._roster.ranks().take(rows))
+        if self._shadow is not None and len(ranking) > 1:
+            pending.shadow = shadowed(board, rows, speeds, self._shadow, leader)
+        if attempt.pod.uid:
             until = attempt.at + self._reserve_seconds
-            leader = ranking.name(ranking.leader(self._roster.ranks().take(rows)))
-            claims.reserve(self.view, leader, attempt.pod, attempt.demand.ask, until)
+            claims.reserve(self.view, ranking.name(leader), attempt.pod, attempt.demand.ask, until)
         return ranking
 
     def _unanswered(self, attempt: Attempt) -> None:
@@ -230,7 +242,7 @@ class Desk:
         ranking = pending.ranking
         shown = candidates_of(ranking, pending.speeds, self.weights, attempt.at, MAX_CANDIDATES) if ranking else ()
         outcome: Outcome = "ranked" if len(shown) > 1 or pending.message else "single" if shown else "rejected"
-        payload = decision(attempt, outcome, shown, ranking if shown else None, pending.message)
+        payload = decision(attempt, outcome, shown, ranking if shown else None, pending.message, pending.shadow)
         pending.written = payload
         decided = Decided(attempt, payload, ranking, pending.speeds)
         key = (payload.namespace, payload.pod)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from flexinfer.contracts.events import Candidate, PlacementDecided, Term
+from flexinfer.contracts.events import Candidate, PlacementDecided, ShadowRanking, Term
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.placement.demand import Demand
 from flexinfer.core.placement.ranking import Ranking
@@ -52,7 +53,12 @@ def _age(at: float | None, now: float) -> float | None:
 
 
 def decision(
-    attempt: Attempt, outcome: Outcome, candidates: Sequence[Candidate], ranking: Ranking | None, message: str = ""
+    attempt: Attempt,
+    outcome: Outcome,
+    candidates: Sequence[Candidate],
+    ranking: Ranking | None,
+    message: str = "",
+    shadow: ShadowRanking | UnsetType = UNSET,
 ) -> PlacementDecided:
     """The payload of a decision event, cut to MAX_BYTES by leaving out the lowest candidates."""
     found = PlacementDecided(
@@ -70,6 +76,7 @@ def decision(
         view_digest=attempt.digest,
         degraded=attempt.degraded,
         message=message,
+        shadow=shadow,
     )
     while len(msgspec.json.encode(found)) > MAX_BYTES and found.candidates:
         found = replace(found, candidates=found.candidates[: len(found.candidates) // 2])

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, Protocol
 
+from msgspec import UnsetType
+
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import PlacementDecided
 from flexinfer.contracts.kubernetes import PODS, Object
@@ -24,6 +26,12 @@ _DECISIONS = metrics.counter("flexinfer_scheduler_decisions_total", "Placement d
 _COALESCED = metrics.counter(
     "flexinfer_scheduler_decisions_coalesced_total",
     "Decisions not published because the pod was decided again first, or too many waited.",
+)
+
+_SHADOW = metrics.counter(
+    "flexinfer_scheduler_shadow_decisions_total",
+    "Decisions that other weights were tried on, by whether these led to the same node.",
+    ("same",),
 )
 
 
@@ -88,6 +96,8 @@ class DecisionOutbox:
 
     async def _send(self, decided: PlacementDecided) -> None:
         _DECISIONS.labels(decided.outcome).inc()
+        if not isinstance(decided.shadow, UnsetType):
+            _SHADOW.labels("yes" if decided.shadow.node == decided.candidates[0].node else "no").inc()
         await self._bus.publish(self._mint.mint(decided))
         self._lines.append(decided)
         self._line.set()

@@ -59,7 +59,7 @@ async def test_flexinfer_explain_tells_the_decision_and_what_other_weights_would
     await cluster.gpu_node("fast", "4090", util=60.0)
     for kind, speed in (("4090", 58.0), ("3090", 10.0)):
         await cluster.measured("m-0123456789ab", kind, speed)
-    url, _ = await cluster.extender()
+    url, _ = await cluster.extender("--shadow-weights", "tps=0")
     cluster.schedule(url)
     await cluster.pod("one", key="m-0123456789ab")
     await cluster.until(lambda: cluster.decisions, "decided")
@@ -70,3 +70,4 @@ async def test_flexinfer_explain_tells_the_decision_and_what_other_weights_would
 
     assert await cluster.until(ranked, "in the log") == ["fast", "slow"]
     assert await ranked("--what-if", "weights.tps=0") == ["slow", "fast"]
+    assert "1 of 1 decisions (100 %) would have led to another node" in await cluster.command("explain", "shadow")
