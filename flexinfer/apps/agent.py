@@ -11,6 +11,7 @@ import logging
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from flexinfer.core.hardware.notices import Notice
 from flexinfer.core.hardware.report import document, table
 from flexinfer.ports import Bus, HostFiles, KubeApi
 from flexinfer.runtime.agent.board import Board, Station
+from flexinfer.runtime.agent.caching import CacheKeeper
 from flexinfer.runtime.agent.cloud import CloudNotices
 from flexinfer.runtime.agent.engines import EngineWatch, Pods
 from flexinfer.runtime.agent.noticing import Noticer
@@ -39,7 +41,6 @@ from flexinfer.runtime.agent.telling import Teller
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import boot_id, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
-from flexinfer.runtime.taping import Tape
 from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,6 @@ class _Parts:
     tasks: Supervisor
     bus: Bus | None
     api: KubeApi | None
-    tape: Tape
 
 
 async def run(settings: AgentSettings) -> int:
@@ -86,11 +86,10 @@ async def _compose(settings: AgentSettings, stack: AsyncExitStack) -> _Parts:
     machine = Machine(files)
     board = Board(_station(settings), machine.cpu())
     tasks = Supervisor("agent")
-    tape = Tape.open(settings, "agent", board.station.node, clock.now, stack)
     bus, api = await _bus(settings, clock, stack), await _api(settings, stack)
     stack.push_async_callback(tasks.close)
     prober = Prober(board, sources(files, machine, settings.root, settings.host_root, clock), clock)
-    return _Parts(settings, clock, files, machine, board, prober, tasks, bus and tape.bus(bus), api, tape)
+    return _Parts(settings, clock, files, machine, board, prober, tasks, bus, api)
 
 
 def _start(parts: _Parts, teller: Teller, projector: Projector | None, stack: AsyncExitStack) -> None:
@@ -119,12 +118,21 @@ def _watch(parts: _Parts, api: KubeApi, teller: Teller, projector: Projector) ->
     tasks, node = parts.tasks, parts.board.station.node
     recorder = EventRecorder(api, "agent", parts.clock, node)
     pods = PodWatch(parts.board, recorder.emit, teller.tell)
+    if parts.settings.model_cache is not None:
+        tasks.forever("model cache", _cache_keeper(parts, parts.settings.model_cache, pods).run)
     tasks.forever("kube events", recorder.run)
-    tasks.forever("node", Informer(api, NODES, parts.tape.sink(projector.take), fields=f"metadata.name={node}").run)
-    tasks.forever("pods", Informer(api, PODS, parts.tape.sink(pods.take), fields=f"spec.nodeName={node}").run)
+    tasks.forever("node", Informer(api, NODES, projector.take, fields=f"metadata.name={node}").run)
+    tasks.forever("pods", Informer(api, PODS, pods.take, fields=f"spec.nodeName={node}").run)
     tasks.forever("pod checks", pods.run)
     tasks.forever("projection", projector.run)
     return pods.engines
+
+
+def _cache_keeper(parts: _Parts, folder: Path, pods: PodWatch) -> CacheKeeper:
+    from flexinfer.adapters.weights.shelf import Shelf
+
+    limit, floor = (int(gb * 1e9) for gb in (parts.settings.model_cache_limit_gb, parts.settings.model_cache_floor_gb))
+    return CacheKeeper(parts.board, Shelf(folder), pods.cache_entries, parts.clock, limit, floor)
 
 
 async def _once(parts: _Parts, teller: Teller, projector: Projector | None) -> int:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from flexinfer.config.common import Duration, KubeSettings, Port, RecordSettings, setting
+from flexinfer.config.common import Duration, KubeSettings, Port, setting
 
 
-class AgentSettings(RecordSettings, KubeSettings):
+class AgentSettings(KubeSettings):
     """Find the node's accelerators, publish hardware and telemetry, project labels and annotations."""
 
     interval: Duration = setting(30.0, "least time between annotation patches and hardware probes", gt=0)
@@ -27,6 +27,9 @@ class AgentSettings(RecordSettings, KubeSettings):
     drain_file: str = setting(
         "/run/flexinfer/drain", "while this file exists the node is draining; its first line is the reason"
     )
+    model_cache: Path | None = setting(None, "the node's shared model cache, as mounted here; unset: there is none")
+    model_cache_limit_gb: float = setting(0.0, "GB it may hold; the least used model goes first; 0: no limit", ge=0)
+    model_cache_floor_gb: float = setting(20.0, "GB of its file system that are kept free, if models can go", ge=0)
     cloud_notices: Literal["off", "aws", "azure", "gcp"] = setting(
         "off", "whose metadata service is asked for spot and shutdown notices"
     )

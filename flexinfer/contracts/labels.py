@@ -20,6 +20,7 @@ POD_VRAM_ESTIMATE = "flexinfer.ai/gpu.vram-estimate-mb"
 POD_ARCH = "flexinfer.ai/gpu.arch"
 POD_VENDOR = "flexinfer.ai/gpu.vendor"
 POD_QUANTIZATION = "flexinfer.ai/quantization"
+POD_CACHE_ENTRY = "flexinfer.ai/cache-entry"  # entries of the node's cache the pod uses, separated by commas
 POD_BENCHMARK_KEY = "flexinfer.ai/benchmark-key"
 
 FINALIZER = "flexinfer.ai/finalizer"

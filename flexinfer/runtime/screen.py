@@ -1,5 +1,6 @@
 """Tables of what the bus holds, for ``flexinfer status`` and ``flexinfer top``."""
 
+from msgspec import UnsetType
 from rich.markup import escape
 from rich.table import Table
 
@@ -60,6 +61,11 @@ def _nodes(events: tuple[Event, ...], now: float) -> Table:
                 _number(figures.util_percent if figures else None, 0, " %"),
                 _number(figures.temperature_celsius if figures else None, 0, " °C"),
             )  # fmt: skip
+        if not isinstance(found.cached, UnsetType):
+            held = sum(model.bytes for model in found.cached) / 1e9
+            table.add_row(f"  cache: {len(found.cached)} model(s), {held:.1f} GB")
+            for model in found.cached:
+                table.add_row(escape(f"    {model.source}"), "", f"{model.bytes / 1e9:.1f} GB")
     return table
 
 

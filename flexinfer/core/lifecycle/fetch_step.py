@@ -9,8 +9,6 @@ from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.lifecycle.volumes import VOLUME, Weights, fetches
 
 SECRET_VOLUME, SECRET_PATH = "source-secret", "/run/flexinfer/source-secret"
-CACHE_ENTRY = "flexinfer.ai/cache-entry"
-"""Annotation of pods: the entries of the node's cache they use, separated by commas; those are never evicted."""
 # What a user may set for a mirror or a way out, under the names such programs have agreed on.
 _PASSED_ON = frozenset(
     {"HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}

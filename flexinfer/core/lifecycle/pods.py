@@ -9,7 +9,6 @@ from flexinfer.contracts.kubernetes import Object
 from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import CPU, ENGINES, Engine, Launch, Program
 from flexinfer.core.lifecycle.fetch_step import (
-    CACHE_ENTRY,
     adapter_paths,
     cache_entries,
     fetch_steps,
@@ -89,7 +88,7 @@ def engine_pod(wanted: Description, place: Placement, image: str, policy: Policy
         container,
         first,
         tuple(volumes),
-        pod_annotations(wanted, place) | ({CACHE_ENTRY: entries} if entries else {}),
+        pod_annotations(wanted, place) | ({known.POD_CACHE_ENTRY: entries} if entries else {}),
         device_tolerations(place),
         policy.runtime_classes.get(place.vendor, "") if place.count else "",
     )

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from flexinfer.contracts.events import Cpu, EngineTelemetry, NodeHardware, NodeTelemetry, Vendor
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from flexinfer.contracts.events import CachedModel, Cpu, EngineTelemetry, NodeHardware, NodeTelemetry, Vendor
 from flexinfer.core.hardware.findings import Findings, Unit
 from flexinfer.core.hardware.inventory import VENDORS, Inventory, take
 from flexinfer.core.hardware.projection import Figures, annotations_of, figures_of, labels_of
@@ -36,6 +39,7 @@ class Board:
     engines: tuple[EngineTelemetry, ...] | None = None
     telemetry: NodeTelemetry | None = None
     errors: dict[str, str] = field(default_factory=dict)
+    cached: tuple[CachedModel, ...] | UnsetType = UNSET
     _listeners: list[asyncio.Event] = field(default_factory=list)
 
     def listen(self) -> asyncio.Event:
@@ -54,6 +58,15 @@ class Board:
         told = hardware_event(
             self.station.node, self.inventory, self.labels, self.station.version, virtual=self.station.virtual
         )
+        return self._tell(replace(told, cached=self.cached))
+
+    def shelve(self, cached: tuple[CachedModel, ...]) -> None:
+        """Take in what the node's cache holds; it travels with the hardware."""
+        self.cached = cached
+        if self.hardware is not None:
+            self._tell(replace(self.hardware, cached=cached))
+
+    def _tell(self, told: NodeHardware) -> bool:
         if told == self.hardware:
             return False
         self.hardware = told

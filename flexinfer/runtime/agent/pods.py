@@ -9,6 +9,7 @@ import msgspec
 from flexinfer.contracts.events import NodeHardware, PodMismatch
 from flexinfer.contracts.extender import PodObject
 from flexinfer.contracts.kubernetes import Object
+from flexinfer.contracts.labels import POD_CACHE_ENTRY
 from flexinfer.core.fleet.bound import misfits
 from flexinfer.core.fleet.pods import ended
 from flexinfer.core.hardware.engine_pods import EnginePod, engine_of
@@ -39,6 +40,18 @@ class PodWatch:
     def engines(self) -> Mapping[str, EnginePod] | None:
         """Engines by pod uid; None until the pods of the node were listed."""
         return self._engines if self._known else None
+
+    def cache_entries(self) -> frozenset[str] | None:
+        """Entries of the node's cache that its pods use; None until the pods were listed."""
+        if not self._known:
+            return None
+        found: set[str] = set()
+        for pod in self._pods.values():
+            if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
+                continue
+            written = ((pod.get("metadata") or {}).get("annotations") or {}).get(POD_CACHE_ENTRY, "")
+            found.update(name for name in str(written).split(",") if name)
+        return frozenset(found)
 
     def take(self, fact: KubeFact) -> None:
         """A list or a change of pods."""
