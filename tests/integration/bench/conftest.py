@@ -101,7 +101,7 @@ def llama() -> Iterator[str]:
 
 
 def _wait_until_healthy(url: str, process: subprocess.Popen) -> None:
-    for _ in range(600):
+    for _ in range(1800):
         assert process.poll() is None, "the engine ended while it loaded"
         try:
             with urllib.request.urlopen(url + "/health", timeout=5) as answer:
@@ -113,4 +113,4 @@ def _wait_until_healthy(url: str, process: subprocess.Popen) -> None:
             process.wait(0.1)
         except subprocess.TimeoutExpired:
             continue
-    raise AssertionError("the engine is not healthy after a minute")
+    raise AssertionError("the engine is not healthy after three minutes")

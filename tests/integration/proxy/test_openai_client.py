@@ -62,7 +62,7 @@ def llama(*flags: str) -> Iterator[str]:
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not _healthy(url):
             assert process.poll() is None
             assert time.monotonic() < deadline
@@ -122,7 +122,7 @@ async def service(request: pytest.FixtureRequest, door: str) -> AsyncIterator[Se
         async def busy() -> int:
             return engine.totals.active if engine else await _slots_busy(chat_url)
 
-        client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=0, timeout=60)
+        client = AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="unused", max_retries=0, timeout=300)
         stack.push_async_callback(client.close)
         yield Service(rig, client, engine, busy)
 
