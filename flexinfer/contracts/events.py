@@ -344,6 +344,18 @@ class Candidate(Payload, frozen=True, kw_only=True):
     terms: tuple[Term, ...] = ()
 
 
+class ShadowRanking(Payload, frozen=True, kw_only=True):
+    """What another set of weights says about the same nodes at the same moment; nobody acts on it.
+
+    ``node`` leads by them. The real leader is ``behind`` in its sum there and has ``lost`` points of score.
+    """
+
+    weights: dict[str, float]
+    node: Name
+    behind: Amount = 0.0
+    lost: Count = 0
+
+
 class PlacementDecided(Payload, frozen=True, kw_only=True):
     """Type ``ai.flexinfer.placement.decided.v1``: one attempt of one pod (at most the 20 best candidates)."""
 
@@ -361,6 +373,7 @@ class PlacementDecided(Payload, frozen=True, kw_only=True):
     view_digest: str = ""
     degraded: bool = False
     message: str = ""
+    shadow: ShadowRanking | UnsetType = UNSET  # left out when no other weights were given
 
 
 class ModelHeadroom(Payload, frozen=True, kw_only=True):
