@@ -41,6 +41,7 @@ from flexinfer.runtime.agent.telling import Teller
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import boot_id, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
+from flexinfer.runtime.taping import Tape
 from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class _Parts:
     tasks: Supervisor
     bus: Bus | None
     api: KubeApi | None
+    tape: Tape
 
 
 async def run(settings: AgentSettings) -> int:
@@ -86,10 +88,11 @@ async def _compose(settings: AgentSettings, stack: AsyncExitStack) -> _Parts:
     machine = Machine(files)
     board = Board(_station(settings), machine.cpu())
     tasks = Supervisor("agent")
+    tape = Tape.open(settings, "agent", board.station.node, clock.now, stack)
     bus, api = await _bus(settings, clock, stack), await _api(settings, stack)
     stack.push_async_callback(tasks.close)
     prober = Prober(board, sources(files, machine, settings.root, settings.host_root, clock), clock)
-    return _Parts(settings, clock, files, machine, board, prober, tasks, bus, api)
+    return _Parts(settings, clock, files, machine, board, prober, tasks, bus and tape.bus(bus), api, tape)
 
 
 def _start(parts: _Parts, teller: Teller, projector: Projector | None, stack: AsyncExitStack) -> None:
@@ -121,8 +124,8 @@ def _watch(parts: _Parts, api: KubeApi, teller: Teller, projector: Projector) ->
     if parts.settings.model_cache is not None:
         tasks.forever("model cache", _cache_keeper(parts, parts.settings.model_cache, pods).run)
     tasks.forever("kube events", recorder.run)
-    tasks.forever("node", Informer(api, NODES, projector.take, fields=f"metadata.name={node}").run)
-    tasks.forever("pods", Informer(api, PODS, pods.take, fields=f"spec.nodeName={node}").run)
+    tasks.forever("node", Informer(api, NODES, parts.tape.sink(projector.take), fields=f"metadata.name={node}").run)
+    tasks.forever("pods", Informer(api, PODS, parts.tape.sink(pods.take), fields=f"spec.nodeName={node}").run)
     tasks.forever("pod checks", pods.run)
     tasks.forever("projection", projector.run)
     return pods.engines

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from flexinfer.config.common import Duration, KubeSettings, Port, setting
+from flexinfer.config.common import Duration, KubeSettings, Port, RecordSettings, setting
 
 
-class AgentSettings(KubeSettings):
+class AgentSettings(RecordSettings, KubeSettings):
     """Find the node's accelerators, publish hardware and telemetry, project labels and annotations."""
 
     interval: Duration = setting(30.0, "least time between annotation patches and hardware probes", gt=0)
