@@ -40,6 +40,7 @@ _RULES: dict[str, Schema] = {
     "agent.maxUnavailable": {"type": ["integer", "string"], "pattern": r"^[0-9]{1,3}%$", "minimum": 1},
     "manager.watchNamespace": _NAME_OR_EMPTY,
     "manager.modelCachePath": {"pattern": "^/"},
+    "manager.nodeCache": {"pattern": "^(/[^/]+.*)?$"},
     "manager.gateTimeout": _DURATION,
     "benchmark.natsUrl": {"pattern": r"^(off|(nats|tls)://.+)$"},
     "benchmark.jobDeadline": _DURATION,

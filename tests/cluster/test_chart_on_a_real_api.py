@@ -141,6 +141,32 @@ def test_the_plain_manifests_with_the_secrets_of_the_script(cluster: Cluster) ->
     cluster.kubectl("delete", "namespace", "plain", "--wait=false")
 
 
+def test_a_port_of_the_nodes_that_is_taken_is_refused_before_anything_is_written(cluster: Cluster) -> None:
+    exporter = {
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "node-exporter", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "e"}},
+            "template": {
+                "metadata": {"labels": {"app": "e"}},
+                "spec": {
+                    "hostNetwork": True,
+                    "containers": [{"name": "e", "image": "e", "ports": [{"containerPort": 9100}]}],
+                },
+            },
+        },
+    }  # fmt: skip
+    path = cluster.home / "exporter.json"
+    path.write_text(json.dumps(exporter))
+    cluster.kubectl("apply", "-f", str(path))
+
+    found = cluster.run("helm", "install", "flexinfer", str(helm.CHART), "-n", NAMESPACE, "--create-namespace")
+
+    assert found.returncode != 0
+    assert "Port 9100 of the nodes is taken by DaemonSet default/node-exporter (agent.hostPort)" in found.stderr
+    assert not cluster.ours()
+    cluster.kubectl("delete", "daemonset", "node-exporter", "-n", "default")
+
+
 def earlier_chart(folder: Path) -> Path:
     """The chart as an earlier release might have had it: another version, a CRD with less in it."""
     chart = folder / "flexinfer"

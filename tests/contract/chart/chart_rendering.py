@@ -17,6 +17,7 @@ EVERYTHING = (
     "--set", "metrics.dashboards.enabled=true", "--set", "agent.nodes=gpu", "--set", "agent.hostAccess=privileged",
     "--set", "agent.cloudNotices=aws", "--set", "proxy.apiKeys.existingSecret=keys",
     "--set", "dashboard.token.existingSecret=token", "--set", "manager.watchNamespace=models",
+    "--set", "manager.fetchWeights=true", "--set", "manager.nodeCache=/var/lib/flexinfer",
     "--api-versions", "monitoring.coreos.com/v1",
 )  # fmt: skip
 VARIANTS: dict[str, tuple[str, ...]] = {

@@ -243,6 +243,15 @@ def test_no_password_is_in_a_configmap_or_a_pod(render: Render) -> None:
     assert not [password for password in secrets if password in others]
 
 
+def test_a_certificate_of_ones_own_for_the_webhook(render: Render) -> None:
+    objects = render("--set", "webhook.enabled=true,webhook.existingSecret=mine,webhook.caBundle=Q0E=")
+    [webhook] = one(objects, "ValidatingWebhookConfiguration", "flexinfer-webhook")["webhooks"]
+
+    assert webhook["clientConfig"]["caBundle"] == "Q0E="
+    assert webhook["failurePolicy"] == "Ignore"
+    assert not [obj for obj in objects if obj["kind"] == "Secret" and "webhook" in obj["metadata"]["name"]]
+
+
 def test_crds_and_results_stay_by_policy(render: Render) -> None:
     keep = {"helm.sh/resource-policy": "keep"}
     objects = render()
@@ -297,6 +306,7 @@ def test_agents_may_look_further_by_value(render: Render) -> None:
         ("nats.tls.create=false", "nats.tls.enabled needs a certificate: set nats.tls.create=true, or"),
         ("nats.tls.existingSecret=mine", "Set nats.tls.create=false to use the Secret"),
         ("scheduler.tls.enabled=true", "scheduler.tls.enabled needs a certificate: set scheduler.tls.existingSecret"),
+        ("webhook.enabled=true,webhook.existingSecret=mine", "set webhook.caBundle, or clear the value"),
         ("metrics.rules.enabled=true", "Install it first, or set them to false"),
         ("globalProxy.enabled=true,globalProxy.bus=false", "globalProxy.enabled needs clusters: set"),
         ("globalProxy.bus=false,globalProxy.weights.west=1", 'name "west", which is not in globalProxy.clusters'),
