@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from flexinfer.contracts.cached import CachedModel as CachedModel  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.drifted import BenchDrifted as BenchDrifted  # noqa: PLC0414 - re-exported
+from flexinfer.contracts.event_parts import CachedModel as CachedModel  # noqa: PLC0414 - re-exported
+from flexinfer.contracts.event_parts import ModelHeadroom as ModelHeadroom  # noqa: PLC0414 - re-exported
+from flexinfer.contracts.event_parts import ShadowRanking as ShadowRanking  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.payload import Amount, Count, Name, Payload, Ratio
 from flexinfer.contracts.payload import Percent as Percent  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.served import RequestServed as RequestServed  # noqa: PLC0414 - re-exported
@@ -344,18 +346,6 @@ class Candidate(Payload, frozen=True, kw_only=True):
     terms: tuple[Term, ...] = ()
 
 
-class ShadowRanking(Payload, frozen=True, kw_only=True):
-    """What another set of weights says about the same nodes at the same moment; nobody acts on it.
-
-    ``node`` leads by them. The real leader is ``behind`` in its sum there and has ``lost`` points of score.
-    """
-
-    weights: dict[str, float]
-    node: Name
-    behind: Amount = 0.0
-    lost: Count = 0
-
-
 class PlacementDecided(Payload, frozen=True, kw_only=True):
     """Type ``ai.flexinfer.placement.decided.v1``: one attempt of one pod (at most the 20 best candidates)."""
 
@@ -374,14 +364,6 @@ class PlacementDecided(Payload, frozen=True, kw_only=True):
     degraded: bool = False
     message: str = ""
     shadow: ShadowRanking | UnsetType = UNSET  # left out when no other weights were given
-
-
-class ModelHeadroom(Payload, frozen=True, kw_only=True):
-    """Tokens per second one cluster could still give to one model."""
-
-    namespace: Name
-    model: Name
-    tokens_per_second: Amount
 
 
 class ClusterHeadroom(Payload, frozen=True, kw_only=True):

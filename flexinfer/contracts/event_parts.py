@@ -1,0 +1,32 @@
+"""Parts of events that are no events themselves."""
+
+from flexinfer.contracts.payload import Amount, Count, Name, Payload
+
+
+class CachedModel(Payload, frozen=True, kw_only=True):
+    """One model in the cache that pods of a node share; ``entry`` names it, as pods do in their annotation, and
+    ``bytes`` is its size on disk."""
+
+    entry: Name
+    source: str
+    bytes: Count
+
+
+class ShadowRanking(Payload, frozen=True, kw_only=True):
+    """What another set of weights says about the same nodes at the same moment; nobody acts on it.
+
+    ``node`` leads by them. The real leader is ``behind`` in its sum there and has ``lost`` points of score.
+    """
+
+    weights: dict[str, float]
+    node: Name
+    behind: Amount = 0.0
+    lost: Count = 0
+
+
+class ModelHeadroom(Payload, frozen=True, kw_only=True):
+    """Tokens per second one cluster could still give to one model."""
+
+    namespace: Name
+    model: Name
+    tokens_per_second: Amount
