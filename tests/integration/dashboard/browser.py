@@ -22,6 +22,10 @@ _FLAGS = (
 )  # fmt: skip
 
 
+class PageError(AssertionError):
+    """The page or the browser refused a command, for example because it is just loading another document."""
+
+
 class Browser:
     """One page. Every wait has a deadline and says what it waited for."""
 
@@ -39,7 +43,8 @@ class Browser:
                 message = await self._socket.receive_json()
                 self._note(message)
                 if message.get("id") == self._number:
-                    assert "error" not in message, (method, message["error"])
+                    if "error" in message:
+                        raise PageError(f"{method}: {message['error']}")
                     return dict(message["result"])
 
     def _note(self, message: dict[str, Any]) -> None:
@@ -52,18 +57,24 @@ class Browser:
     async def run(self, script: str) -> Any:
         """The value of an expression, promises awaited."""
         found = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        if "exceptionDetails" in found:
+            raise PageError(f"{script}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
     async def until(self, script: str) -> Any:
         """Wait until an expression is truthy; its value."""
+        refused = ""
         try:
             async with asyncio.timeout(DEADLINE):
-                while not (value := await self.run(script)):  # noqa: ASYNC110 - the page announces nothing
+                while True:
+                    try:
+                        if value := await self.run(script):
+                            return value
+                    except PageError as err:
+                        refused = str(err)
                     await asyncio.sleep(0.05)
-                return value
         except TimeoutError:
-            raise AssertionError(f"never true: {script}; the page complained: {self.complaints}") from None
+            raise AssertionError(f"never true: {script}; complaints: {self.complaints}; {refused}") from None
 
     async def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a page in a window of this size."""
@@ -127,5 +138,5 @@ async def _page(session: aiohttp.ClientSession, note: Path) -> str:
                 async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
                     pages = [found for found in await answer.json(content_type=None) if found["type"] == "page"]
                     return str(pages[0]["webSocketDebuggerUrl"])
-            except (OSError, IndexError, aiohttp.ClientError):
+            except (OSError, IndexError, ValueError, aiohttp.ClientError):
                 await asyncio.sleep(0.1)

@@ -190,7 +190,7 @@ async def test_live_updates_pause_and_a_server_that_goes_away(page: Browser) -> 
         board.take(hardware(day, "l4"), day.now)
         board.take(day.figures("l4", 5), day.now)
         await page.until(f"{text('fleet')}.includes('NVIDIA L4')")
-        assert "just now" in await page.run(text("fleet"))
+        assert "heard " in await page.run(text("fleet"))
 
         await page.run("document.getElementById('tab-events').click(); document.getElementById('pause').click()")
         board.take(day.say("manager/m", phase("p", None)), day.now)
@@ -220,7 +220,7 @@ async def test_a_thousand_nodes_stay_smooth(page: Browser) -> None:
         await page.open(f"http://127.0.0.1:{server.port}/", width=1920, height=1080)
         await page.until("document.querySelectorAll('#fleet .card').length === 1000")
         await page.until("document.querySelectorAll('#fleet .card .device').length > 0")
-        assert await page.run("document.querySelectorAll('#fleet .card .device').length") < 200
+        assert await page.run("document.querySelectorAll('#fleet .card .device').length") < 500
         assert await page.run("document.querySelectorAll('#fleet .card h3').length") == 1000
 
         await page.run("scrollTo(0, document.body.scrollHeight)")
