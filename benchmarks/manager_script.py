@@ -24,10 +24,11 @@ NOW = "2026-01-01T00:00:00Z"
 CONDITIONS = ("Available", "Progressing", "ReplicaFailure", "BenchmarkComplete", "NodeSelected")
 
 
-async def start(kubeconfig: Path, namespace: str, models: int) -> asyncio.subprocess.Process:
-    """The script as a process of its own, as the manager is; returns when it is ready to work."""
+async def start(kubeconfig: Path, namespace: str, models: int, *, stages: int) -> asyncio.subprocess.Process:
+    """The script as a process of its own, as the manager is; returns when it is ready to work. ``stages``: how many
+    phases it writes for each model, 2 or 3: as many as the manager did."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, str(kubeconfig), namespace, str(models), stdout=asyncio.subprocess.PIPE
+        sys.executable, __file__, str(kubeconfig), namespace, str(models), str(stages), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     await process.stdout.readline()
@@ -37,8 +38,9 @@ async def start(kubeconfig: Path, namespace: str, models: int) -> asyncio.subpro
 class Script:
     """Two steps for each model: what comes before its pod is ready, and what comes after."""
 
-    def __init__(self, api: KubeClient, namespace: str, models: int) -> None:
+    def __init__(self, api: KubeClient, namespace: str, models: int, stages: int) -> None:
         self._api = api
+        self._stages = stages
         self._namespace = namespace
         self._left = models
         self._work: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
@@ -87,8 +89,9 @@ class Script:
             await self._api.patch(
                 resource, child["metadata"]["name"], child, self._namespace, kind="apply", field_manager="script"
             )
-        await self._status(name, "Deploying", ready=0)
-        await self._event(obj, "Creating")
+        if self._stages > 2:
+            await self._status(name, "Deploying", ready=0)
+            await self._event(obj, "Creating")
         self._begun.add(name)
         self._proceed(name)
 
@@ -128,10 +131,10 @@ class Script:
         await self._api.create(EVENTS, body, self._namespace)
 
 
-async def run(kubeconfig: Path, namespace: str, models: int) -> int:
+async def run(kubeconfig: Path, namespace: str, models: int, stages: int) -> int:
     """Until every model has been written to Running."""
     api = await KubeClient.connect(kubeconfig, timeout=60.0)
-    script = Script(api, namespace, models)
+    script = Script(api, namespace, models, stages)
     tasks = Supervisor("script")
     informers = [
         Informer(api, MODELDEPLOYMENTS, script.model, namespace),
@@ -150,4 +153,4 @@ async def run(kubeconfig: Path, namespace: str, models: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_app(lambda: run(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))
+    sys.exit(run_app(lambda: run(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
