@@ -104,6 +104,7 @@ class PodWorker:
             await self._gone.wait()
             if not self._vanished:
                 await self._status.settle()
+                remove(self._folder)  # before the object: who sees it gone finds nothing of it
                 await self._delete()
         finally:
             writer.cancel()
