@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import EngineTelemetry, Vendor
-from flexinfer.core.hardware.findings import Findings, Live
+from flexinfer.core.hardware.findings import Findings, Live, with_live
 from flexinfer.core.hardware.inventory import VENDORS
 from flexinfer.core.hardware.machine import Memory
 from flexinfer.ports import Publisher
@@ -55,9 +55,9 @@ class DeclaredSource:
         self.vendor: Vendor = vendor
 
     async def find(self) -> Findings:
-        """The devices as declared for this moment."""
+        """The devices as declared for this moment, with their figures, as a real probe has them."""
         found = signals.findings(self._scene.node, self._scene.elapsed())
-        return next(each for each in found if each.vendor == self.vendor)
+        return with_live(next(each for each in found if each.vendor == self.vendor), await self.sample())
 
     async def sample(self) -> Mapping[str, Live]:
         """Their figures now."""
