@@ -190,9 +190,9 @@ async def test_a_hanging_tool_does_not_keep_the_other_vendor_waiting(world: Worl
     await world.start_api()
 
     await world.agent("--root", str(root), "--interval", "3s")
-    async with asyncio.timeout(10):
-        hardware = await world.until(is_hardware)
+    hardware = await world.until(is_hardware)
 
+    assert len(hardware.devices) == 1  # the first event: the vendor that hangs is not in it yet
     assert hardware.labels[P + "gpu.vendor"] == "AMD"
     assert hardware.labels[P + "gpu.vram"] == "24Gi"
     late = await world.until(lambda data: is_hardware(data) and len(data.devices) == 2)
