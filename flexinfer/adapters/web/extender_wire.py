@@ -112,6 +112,8 @@ class Dialogue:
         while begin < len(body):
             after = body.find(b"," + _ITEM, begin) + 1 or len(body) - len(_END) + 1
             name = body[begin + len(_ITEM) : body.find(b'"', begin + len(_ITEM))]
+            if b"\\" in name:
+                return None  # no node has such a name; the parser may say what it is
             items[_text(name)] = whole[begin : after - 1]
             begin = after if after <= len(body) - len(_END) else len(body)
         listing = roster.read(_encode(list(items)))

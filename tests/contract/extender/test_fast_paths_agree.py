@@ -113,3 +113,12 @@ async def test_a_large_request_that_is_broken_outside_its_nodes_is_refused(monke
     answer = await Asked(fleet()).post("/filter", body.replace(cut, b"", 1))
 
     assert answer.json["Error"].startswith("flexinfer: the request ")
+
+
+async def test_a_name_with_an_escape_is_left_to_the_parser(monkeypatch):
+    thresholds(monkeypatch, 0)
+    body = b'{"Pod":%b,"Nodes":{"metadata":{},"items":[{"metadata":{"name":"a\\"b"}}]},"NodeNames":null}'
+
+    answer = await Asked(fleet()).post("/filter", body % msgspec.json.encode(pod(1, 1)))
+
+    assert list(answer.json["FailedAndUnresolvableNodes"]) == ['a"b']
