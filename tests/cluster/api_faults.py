@@ -141,6 +141,11 @@ class ApiProxy:
             await self._stop.wait()
             self.drop_watches()
             await runner.cleanup()
+            # watches of clients that were killed wait for news that nobody would read
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
+            await asyncio.gather(*rest, return_exceptions=True)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         call = Call(f"{request.method} {request.path_qs}", await request.read())

@@ -26,10 +26,17 @@ FLEET = Path(__file__).with_name("two-cards.yaml")
 def eventually(check: Callable[[], object], seconds: float, last: Callable[[], object]) -> None:
     """Wait for a condition of the cluster that no event of ours announces."""
     deadline = time.monotonic() + seconds
-    while not check():
+    while not _holds(check):
         if time.monotonic() > deadline:
             pytest.fail(f"not within {seconds:.0f} s; last: {last()}")
         threading.Event().wait(0.2)
+
+
+def _holds(check: Callable[[], object]) -> object:
+    try:
+        return check()
+    except OSError:  # no answer in time: asked again
+        return False
 
 
 class System:
@@ -46,9 +53,15 @@ class System:
         self.process = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        eventually(lambda: "OpenAI URL" in "\n".join(self.lines), 240, lambda: "\n".join(self.lines))
+        eventually(self._started, 240, lambda: "\n".join(self.lines))
         [note] = tmp.glob("flexinfer-*/up-*.json")
         self.note: dict[str, str] = json.loads(note.read_text())
+
+    def _started(self) -> bool:
+        told = "\n".join(self.lines)
+        if self.process.poll() is not None:
+            pytest.fail(f"flexinfer up ended: {told}")
+        return "OpenAI URL" in told
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -167,7 +180,8 @@ class Life:
     def labelled(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         query = f"app.kubernetes.io/instance={self.name}{selector}"
         status, body = self.system.rig.get(f"/{kind}?labelSelector={query}")
-        assert status == 200, body
+        if status != 200:
+            raise OSError(f"{kind}: {status} {body}")
         return body["items"]  # type: ignore[index, no-any-return]
 
     def children(self, kind: str) -> list[dict[str, Any]]:
