@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from operator import attrgetter
 from pathlib import Path
 
@@ -77,7 +78,11 @@ async def test_a_tape_is_played_into_a_private_bus_and_shown_live() -> None:
 
 
 async def test_a_dashboard_serves_a_tape(tmp_path: Path) -> None:
-    dashboard = await Typed.start("flexinfer-dashboard", "--tape", str(TAPES), "--host", "127.0.0.1", "--port", "0")
+    lab = tmp_path / "lab"
+    lab.mkdir()
+    for tape in TAPES.glob("home-lab-*.jsonl.gz"):
+        shutil.copy(tape, lab)
+    dashboard = await Typed.start("flexinfer-dashboard", "--tape", str(lab), "--host", "127.0.0.1", "--port", "0")
     url = (await dashboard.says(" at http://", error=True)).split(" at ")[1]
     async with aiohttp.ClientSession() as web:
         async with web.get(f"{url}/readyz") as answer:
