@@ -138,7 +138,7 @@ def test_the_plain_manifests_with_the_secrets_of_the_script(cluster: Cluster) ->
     assert (found.returncode, found.stderr) == (0, "")
     made = json.loads(cluster.kubectl("get", "secrets", "-n", "plain", "-o", "json"))["items"]
     assert len([secret for secret in made if secret["metadata"]["name"].startswith("flexinfer-nats-")]) == 8
-    cluster.kubectl("delete", "namespace", "plain", "--wait=false")
+    cluster.kubectl("delete", "namespace", "plain", "--timeout=120s")
 
 
 def test_a_port_of_the_nodes_that_is_taken_is_refused_before_anything_is_written(cluster: Cluster) -> None:
