@@ -216,7 +216,7 @@ async def perform(kubectl, http, step, tmp_path):
         script.chmod(0o755)
         env["EDITOR"] = str(script)
     loop = asyncio.get_running_loop()
-    end = loop.time() + 20
+    end = loop.time() + 90
     while True:
         code, out, err = await kubectl.run(arguments, **env)
         text = out + err
