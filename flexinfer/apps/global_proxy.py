@@ -25,8 +25,6 @@ from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
 
-_ACCEPT_WHILE_DRAINING = 5.0
-
 
 class GlobalProxy:
     """One global proxy; without a bus it knows the clusters of its flags only."""
@@ -89,7 +87,7 @@ class GlobalProxy:
     async def stop(self) -> None:
         """Finish what is in flight within the drain timeout, then end."""
         self.readiness.draining = True
-        await self.listener.drain(self._settings.drain_timeout, _ACCEPT_WHILE_DRAINING)
+        await self.listener.drain(self._settings.drain_timeout, self._settings.accept_timeout)
         await self._tasks.close()
         self.connections.close()
 

@@ -28,8 +28,6 @@ from flexinfer.runtime.tasks import Supervisor
 
 log = logging.getLogger(__name__)
 
-_ACCEPT_WHILE_DRAINING = 5.0
-
 
 class Proxy:
     """One proxy over a bus; several can live in one process."""
@@ -114,7 +112,7 @@ class Proxy:
     async def stop(self) -> None:
         """Finish what is in flight within the drain timeout, then end."""
         self.readiness.draining = True
-        await self.listener.drain(self._settings.drain_timeout, _ACCEPT_WHILE_DRAINING)
+        await self.listener.drain(self._settings.drain_timeout, self._settings.accept_timeout)
         await self._tasks.close()
         self.connections.close()
         if self._sibling_server:

@@ -46,6 +46,9 @@ class ProxySettings(RecordSettings, BusSettings):
     first_byte_timeout: Duration = setting(600.0, "time to an engine's first byte")
     idle_timeout: Duration = setting(300.0, "longest silence inside an answer")
     drain_timeout: Duration = setting(30.0, "time for requests in flight after SIGTERM")
+    accept_timeout: Duration = setting(
+        5.0, "time after SIGTERM in which new connections are still served: balancers hear of it late"
+    )
     access_log_rate: float = setting(10.0, "access log lines (and events) per second at most; 0: none", ge=0)
     workers: int = setting(1, "processes that share the port, for more than one core", ge=1, le=64)
     worker_index: int = setting(-1, "set by the parent of a worker", ge=-1)
@@ -77,6 +80,9 @@ class GlobalProxySettings(RecordSettings, BusSettings):
     first_byte_timeout: Duration = setting(600.0, "time to a cluster's first byte")
     idle_timeout: Duration = setting(300.0, "longest silence inside an answer")
     drain_timeout: Duration = setting(30.0, "time for requests in flight after SIGTERM")
+    accept_timeout: Duration = setting(
+        5.0, "time after SIGTERM in which new connections are still served: balancers hear of it late"
+    )
 
     @field_validator("clusters")
     @classmethod

@@ -95,13 +95,14 @@ def parts(at: Addresses) -> tuple[Part, ...]:
         ),
         Part(
             "flexinfer-proxy", "flexinfer-proxy",
-            (*bus, *tape, "--host", loopback, "--port", str(at.proxy_port), "--instance", "flexinfer-proxy"),
+            (*bus, *tape, "--host", loopback, "--port", str(at.proxy_port), "--instance", "flexinfer-proxy",
+             "--accept-timeout", "0s"),
             at.proxy_port,
         ),
         Part(
             "flexinfer-global-proxy", "flexinfer-global-proxy",
             (*bus, *tape, "--host", loopback, "--port", str(at.global_proxy_port),
-             "--clusters", f"local={at.proxy_url}"),
+             "--clusters", f"local={at.proxy_url}", "--accept-timeout", "0s"),
             at.global_proxy_port,
         ),
         Part(

@@ -145,7 +145,9 @@ class Rig:
 
     async def start(self, **options: Any) -> Proxy:
         settings = ProxySettings(
-            host="127.0.0.1", port=0, **{"instance": f"p{len(self.proxies)}", "drain_timeout": 2, **options}
+            host="127.0.0.1",
+            port=0,
+            **{"instance": f"p{len(self.proxies)}", "drain_timeout": 2, "accept_timeout": 0, **options},
         )
         proxy = await Proxy(settings, MemoryBus(self.broker)).start()
         self.proxies.append(proxy)

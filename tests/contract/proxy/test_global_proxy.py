@@ -33,7 +33,9 @@ class Globe:
     async def start(self, **options: Any) -> GlobalProxy:
         flags = ",".join(f"{name}={rig.proxy.url()}" for name, rig in self.rigs.items())
         settings = GlobalProxySettings(
-            host="127.0.0.1", port=0, **{"clusters": flags, "health_interval": 60, "drain_timeout": 2, **options}
+            host="127.0.0.1",
+            port=0,
+            **{"clusters": flags, "health_interval": 60, "drain_timeout": 2, "accept_timeout": 0, **options},
         )
         bus = options.pop("bus", None)
         proxy = await GlobalProxy(settings, bus).start()
@@ -152,7 +154,7 @@ async def test_the_model_lists_are_merged(globe: Globe) -> None:
 async def test_clusters_make_themselves_known_over_the_bus(globe: Globe) -> None:
     rigs = globe.rigs
     shared = MemoryBus(rigs["east"].broker, cluster="*")
-    settings = GlobalProxySettings(host="127.0.0.1", port=0, nats_url="nats://x", drain_timeout=1)
+    settings = GlobalProxySettings(host="127.0.0.1", port=0, nats_url="nats://x", drain_timeout=1, accept_timeout=0)
     proxy = await GlobalProxy(settings, shared).start()
     globe.made.append(proxy)
     assert proxy.readiness.report()[0] is False

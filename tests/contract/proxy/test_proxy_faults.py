@@ -159,6 +159,35 @@ async def test_a_drain_lets_answers_finish(rig: Rig) -> None:
     await stopping
 
 
+async def test_a_connection_made_just_before_a_drain_is_served(rig: Rig) -> None:
+    engine = await rig.engine()
+    proxy = await rig.start()
+    await rig.route(engine)
+    wire = await rig.wire()
+    await until(lambda: proxy.listener.connections == 1)
+    stopping = proxy._tasks.once("stop", proxy.listener.drain(60, 60))
+    await until(lambda: proxy.listener.draining)
+
+    wire.send(ASK)
+    answer = await wire.answer()
+
+    assert answer.status == 200
+    assert answer.headers["connection"] == "close"
+    assert await wire.closed()
+    stopping.cancel()
+
+
+async def test_who_comes_in_the_first_seconds_of_a_drain_is_served_even_if_nobody_was_there(rig: Rig) -> None:
+    engine = await rig.engine()
+    proxy = await rig.start()
+    await rig.route(engine)
+    stopping = proxy._tasks.once("stop", proxy.listener.drain(60, 60))
+    await until(lambda: proxy.listener.draining)
+
+    assert [(await rig.ask(ASK)).status for _ in range(3)] == [200, 200, 200]
+    stopping.cancel()
+
+
 async def _stop(proxy):
     proxy.readiness.draining = True
     await proxy.listener.drain(5, 1)

@@ -39,7 +39,7 @@ class Program:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c",
                 f"import sys; from flexinfer.cli import run_program; sys.exit(run_program({program!r}))",
-                "--host", "127.0.0.1", "--port", str(port), *args,
+                "--host", "127.0.0.1", "--port", str(port), "--accept-timeout", "0s", *args,
                 stdout=out, stderr=out, stdin=asyncio.subprocess.DEVNULL,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip

@@ -129,7 +129,12 @@ async def service(request: pytest.FixtureRequest, door: str) -> AsyncIterator[Se
 
 async def _in_front(stack: AsyncExitStack, rig: Rig) -> int:
     settings = GlobalProxySettings(
-        host="127.0.0.1", port=0, clusters=f"home={rig.proxy.url()}", health_interval=60, drain_timeout=2
+        host="127.0.0.1",
+        port=0,
+        clusters=f"home={rig.proxy.url()}",
+        health_interval=60,
+        drain_timeout=2,
+        accept_timeout=0,
     )
     proxy = await GlobalProxy(settings, None).start()
     stack.push_async_callback(proxy.stop)

@@ -5,6 +5,7 @@ import logging
 import resource
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 from flexinfer.adapters.web.proxy.client import Client
@@ -100,27 +101,34 @@ class Listener:
     async def drain(self, seconds: float, accept_seconds: float) -> None:
         """Answer what is in flight, then end; new connections are still taken for ``accept_seconds``.
 
-        Idle connections are closed at once, the others after their answer; after ``seconds`` they are cut.
+        Every answer closes its connection. Those without a request are closed when nothing is accepted any more: until
+        then one may have been made a moment ago, its request on the way. After ``seconds`` whatever is left is cut.
         """
         self.draining = True
-        began = self.loop.time()
-        while self._clients and (left := began + seconds - self.loop.time()) > 0:
-            if self.loop.time() - began >= accept_seconds:
+        end = self.loop.time() + seconds
+        accept_until = min(self.loop.time() + accept_seconds, end)
+        while (now := self.loop.time()) < end:
+            pause = accept_until - now
+            if pause <= 0:
                 self.stop_accepting()
-            for client in tuple(self._clients):
-                if client.idle:
-                    client.transport.close()
+                if not self._clients:
+                    break
+                self._close_idle()
+                pause = min(0.25, end - now)
             self._gone.clear()
-            try:
-                async with asyncio.timeout(min(0.25, left)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
                     await self._gone.wait()
-            except TimeoutError:
-                continue
         self.stop_accepting()
         for client in tuple(self._clients):
             client.transport.abort()
         if self._sweeping:
             self._sweeping.cancel()
+
+    def _close_idle(self) -> None:
+        for client in tuple(self._clients):
+            if client.idle:
+                client.transport.close()
 
 
 def raise_file_limit() -> None:
