@@ -164,14 +164,7 @@ async def _bus(settings: AgentSettings, clock: SystemClock, stack: AsyncExitStac
         return None
     from flexinfer.adapters.bus.nats import NatsBus
 
-    bus = await NatsBus.start(
-        settings.nats_url,
-        name=f"flexinfer-agent {settings.node_name or host_name()}",
-        cluster=settings.cluster,
-        credentials=settings.nats_credentials,
-        ca=settings.nats_ca,
-        clock=clock,
-    )
+    bus = await NatsBus.of(settings, f"flexinfer-agent {settings.node_name or host_name()}", clock)
     stack.push_async_callback(bus.close)
     return bus
 

@@ -52,14 +52,7 @@ async def _bus(settings: BenchSettings, stack: AsyncExitStack) -> Bus | None:
     tape = Tape.open(settings, "bench", settings.subject().key, clock.now, stack)
     if not settings.nats_url:
         return None
-    bus = await NatsBus.start(
-        settings.nats_url,
-        name=f"flexinfer-bench {settings.subject().key}",
-        cluster=settings.cluster,
-        credentials=settings.nats_credentials,
-        ca=settings.nats_ca,
-        clock=clock,
-    )
+    bus = await NatsBus.of(settings, f"flexinfer-bench {settings.subject().key}", clock)
     stack.push_async_callback(bus.close)
     return tape.bus(bus)
 

@@ -74,10 +74,7 @@ async def _live(settings: DashboardSettings, tape: Tape) -> int:
     readiness = Readiness()
     board = Board()
     tasks = Supervisor("dashboard")
-    bus = await NatsBus.start(
-        settings.nats_url, name="dashboard", cluster=settings.cluster, credentials=settings.nats_credentials,
-        ca=settings.nats_ca, clock=clock,
-    )  # fmt: skip
+    bus = await NatsBus.of(settings, "dashboard", clock)
 
     def notes() -> list[str]:
         return [] if bus.connected else ["The bus cannot be reached: what you see is the last known state."]

@@ -28,10 +28,7 @@ BEAT = 0.2
 async def run(settings: EventsSettings) -> int:
     """Print or record until the count is reached or a signal comes; exit code 1 if the bus cannot be read."""
     clock = SystemClock()
-    bus = await NatsBus.start(
-        settings.nats_url, name="events", cluster=settings.cluster, credentials=settings.nats_credentials,
-        ca=settings.nats_ca, clock=clock,
-    )  # fmt: skip
+    bus = await NatsBus.of(settings, "events", clock)
     try:
         await wait_connected(bus, settings.nats_url)
         match settings.action:

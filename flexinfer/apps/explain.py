@@ -70,10 +70,7 @@ async def _last_of(settings: ExplainSettings, name: str) -> tuple[Event | None, 
 
 async def _decisions(settings: ExplainSettings) -> AsyncIterator[tuple[Event, PlacementDecided]]:
     """All in the log, oldest first. Raises BusUnavailable, BusRefused."""
-    bus = await NatsBus.start(
-        settings.nats_url, name="explain", cluster=settings.cluster, credentials=settings.nats_credentials,
-        ca=settings.nats_ca, clock=SystemClock(),
-    )  # fmt: skip
+    bus = await NatsBus.of(settings, "explain", SystemClock())
     try:
         await wait_connected(bus, settings.nats_url)
         async for event in await bus.history():

@@ -113,13 +113,6 @@ async def _bus(settings: GlobalProxySettings, stack: AsyncExitStack) -> Bus | No
     tape = Tape.open(settings, "global-proxy", host_name(), clock.now, stack)
     if not settings.nats_url:
         return None
-    bus = await NatsBus.start(
-        settings.nats_url,
-        name="flexinfer-global-proxy",
-        cluster="*",
-        credentials=settings.nats_credentials,
-        ca=settings.nats_ca,
-        clock=clock,
-    )
+    bus = await NatsBus.of(settings, "flexinfer-global-proxy", clock, cluster="*")
     stack.push_async_callback(bus.close)
     return tape.bus(bus)

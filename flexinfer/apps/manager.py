@@ -69,11 +69,8 @@ async def run(settings: ManagerSettings) -> int:
         except KubeconfigError as err:
             return fail(f"flexinfer-manager: {err}")
         stack.push_async_callback(api.aclose)
-        bus = await NatsBus.start(
-            settings.nats_url, name=f"flexinfer-manager {instance}", cluster=settings.cluster,
-            credentials=settings.nats_credentials, ca=settings.nats_ca, clock=clock,
-            limits=Limits(replicas=settings.bus_replicas),
-        )  # fmt: skip
+        limits = Limits(replicas=settings.bus_replicas)
+        bus = await NatsBus.of(settings, f"flexinfer-manager {instance}", clock, limits=limits)
         stack.push_async_callback(bus.close)
         recorder = EventRecorder(api, "manager", clock, instance)
 

@@ -128,14 +128,7 @@ async def run(settings: ProxySettings) -> int:
     if settings.workers > 1 and settings.worker_folder is None:
         return await serve_with_workers(settings, host_name(), stop_signals(), Supervisor("workers"))
     raise_file_limit()
-    bus = await NatsBus.start(
-        settings.nats_url,
-        name=f"flexinfer-proxy {settings.instance or host_name()}",
-        cluster=settings.cluster,
-        credentials=settings.nats_credentials,
-        ca=settings.nats_ca,
-        clock=SystemClock(),
-    )
+    bus = await NatsBus.of(settings, f"flexinfer-proxy {settings.instance or host_name()}", SystemClock())
     stop = stop_signals()
     tasks = Supervisor("process")
     try:

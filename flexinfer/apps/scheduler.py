@@ -77,10 +77,7 @@ async def _serve(settings: SchedulerSettings, shadow: Weights | None) -> int:
         intake = FleetIntake(view, clock.now, journal, desk.keep_up)
         api = await KubeClient.connect(settings.kubeconfig)
         stack.push_async_callback(api.aclose)
-        bus = await NatsBus.start(
-            settings.nats_url, name="scheduler", cluster=settings.cluster, credentials=settings.nats_credentials,
-            ca=settings.nats_ca, clock=clock,
-        )  # fmt: skip
+        bus = await NatsBus.of(settings, "scheduler", clock)
         stack.push_async_callback(bus.close)
         stack.push_async_callback(supervisor.close)
         nodes = Informer(api, NODES, intake.kube)

@@ -31,10 +31,7 @@ PIPE_WIDTH = 200  # a pipe has no edge to fold at
 async def run(settings: StatusSettings) -> int:
     """Print once; exit code 1 if the bus cannot be read."""
     clock = SystemClock()
-    bus = await NatsBus.start(
-        settings.nats_url, name="status", cluster=settings.cluster, credentials=settings.nats_credentials,
-        ca=settings.nats_ca, clock=clock,
-    )  # fmt: skip
+    bus = await NatsBus.of(settings, "status", clock)
     try:
         await wait_connected(bus, settings.nats_url)
         events = await bus.state(SHOWN)

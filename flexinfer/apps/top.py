@@ -90,10 +90,7 @@ def _line(event: Event) -> str:
 async def run(settings: TopSettings) -> int:
     """Draw until q, Ctrl-C or the count of screens; 1 if the bus cannot be read."""
     clock, board, stop = SystemClock(), Board(), stop_signals()
-    bus = await NatsBus.start(
-        settings.nats_url, name="status", cluster=settings.cluster, credentials=settings.nats_credentials,
-        ca=settings.nats_ca, clock=clock,
-    )  # fmt: skip
+    bus = await NatsBus.of(settings, "status", clock)
     try:
         await wait_connected(bus, settings.nats_url)
         await bus.follow(tuple(topic.data for topic in TOPICS.values()), board.sink)

@@ -48,14 +48,7 @@ async def run(settings: ResultsSettings) -> int:
 
 async def _from_bus(settings: ResultsSettings) -> list[Event]:
     """What the log still keeps, and the newest result of each key, which outlives the log."""
-    bus = await NatsBus.start(
-        settings.nats_url,
-        name="bench-tools",
-        cluster=settings.cluster,
-        credentials=settings.nats_credentials,
-        ca=settings.nats_ca,
-        clock=SystemClock(),
-    )
+    bus = await NatsBus.of(settings, "bench-tools", SystemClock())
     events: list[Event] = []
 
     def sink(fact: BusFact) -> None:

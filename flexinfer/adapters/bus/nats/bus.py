@@ -17,6 +17,7 @@ from flexinfer.adapters.bus.nats.replies import check
 from flexinfer.adapters.bus.nats.writer import Writer, live_headers, state_message, state_subject
 from flexinfer.adapters.bus.outbound import Outbox, Parcel, Sampler, Unsendable, pack
 from flexinfer.adapters.bus.sending import drop, drop_unsendable
+from flexinfer.config.common import BusSettings
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import EventData
 from flexinfer.contracts.topics import LOG_STREAM, bucket_name
@@ -72,6 +73,21 @@ class NatsBus:
         bus = cls(link, cluster, clock or LoopClock(), limits or Limits(), backlog)
         link.start()
         return bus
+
+    @classmethod
+    async def of(
+        cls, settings: BusSettings, name: str, clock: Clock, *, cluster: str = "", limits: Limits | None = None
+    ) -> "NatsBus":
+        """``start`` with address, credentials and cluster (unless given) of an executable's settings."""
+        return await cls.start(
+            settings.nats_url,
+            name=name,
+            cluster=cluster or settings.cluster,
+            credentials=settings.nats_credentials,
+            ca=settings.nats_ca,
+            clock=clock,
+            limits=limits,
+        )
 
     @property
     def connected(self) -> bool:
