@@ -10,7 +10,6 @@ kube-scheduler's own limit of API requests in place (50 per second), otherwise i
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import statistics
@@ -22,6 +21,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from measuring import measured
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
 
@@ -39,7 +39,6 @@ from flexinfer.local.nats_server import NatsServer
 from flexinfer.local.ports import free_port
 from flexinfer.ports import KubeFact
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import run_app
 
 KEY = "llama3-8b-0123456789ab"
 CARDS = (("NVIDIA GeForce RTX 4090", "sm_89", 58.0), ("NVIDIA GeForce RTX 3090", "sm_86", 40.0))
@@ -229,16 +228,8 @@ def main() -> None:
     command.add_argument("--default-limits", action="store_true")
     command.add_argument("--output", type=Path)
     options = command.parse_args()
-    found: dict[str, Any] = {}
-
-    async def body() -> int:
-        found.update(await measure(options))
-        return 0
-
-    run_app(body)
+    found = measured(measure(options), options.output)
     print({key: found[key] for key in ("pods_per_second", "flexinfer_to_echo", "flexinfer_to_none")})
-    if options.output:
-        options.output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

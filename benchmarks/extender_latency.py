@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from measuring import measured
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.contracts.envelope import EventMint
@@ -29,7 +30,6 @@ from flexinfer.local.kubeapi import EmbeddedApi
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.local.ports import free_port
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import run_app
 
 MEMORY = 24564
 DEADLINE = 10.0
@@ -148,16 +148,8 @@ def main() -> None:
     command.add_argument("--samples", type=int, default=200)
     command.add_argument("--output", type=Path)
     options = command.parse_args()
-    found: dict[str, Any] = {}
-
-    async def body() -> int:
-        found.update(await measure(options))
-        return 0
-
-    run_app(body)
+    found = measured(measure(options), options.output)
     print({key: value for key, value in found.items() if key != "method"})
-    if options.output:
-        options.output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

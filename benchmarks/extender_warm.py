@@ -9,7 +9,6 @@ the server is killed and started on its files again: timed from the moment it ac
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import statistics
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from extender_server import Fleet
+from measuring import measured
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.contracts.envelope import decode_event
@@ -29,7 +29,6 @@ from flexinfer.core.placement.scoring import Weights
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.ports import BusFact, Snapshot
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import run_app
 
 AT_ONCE = 64
 
@@ -112,16 +111,8 @@ def main() -> None:
     command.add_argument("--rounds", type=int, default=5)
     command.add_argument("--output", type=Path)
     options = command.parse_args()
-    found: dict[str, Any] = {}
-
-    async def body() -> int:
-        found.update(await measure(options))
-        return 0
-
-    run_app(body)
+    found = measured(measure(options), options.output)
     print({key: value for key, value in found.items() if key != "method"})
-    if options.output:
-        options.output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import manager_script
 from manager_event_cost import event_costs
+from measuring import measured
 from rig import Rig
 
 from flexinfer.adapters.bus.nats import NatsBus
@@ -44,7 +45,6 @@ from flexinfer.contracts.kubernetes import CRDS, DEPLOYMENTS, MODELDEPLOYMENTS, 
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.ports import KubeFact, NotFound, Relisted
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.process import run_app
 from flexinfer.runtime.tasks import Supervisor
 
 MANAGER_TOKEN, MANAGER_USER = "bench-manager-token", "the-manager"
@@ -349,13 +349,7 @@ def main() -> None:
     command.add_argument("--quiet", type=float, default=30.0, help="seconds of steady state")
     command.add_argument("--output", type=Path)
     options = command.parse_args()
-    found: dict[str, Any] = {}
-
-    async def body() -> int:
-        found.update(await measure(options))
-        return 0
-
-    run_app(body)
+    found = measured(measure(options), options.output)
     shown = (
         "models_per_second",
         "manager_to_script",
@@ -367,8 +361,6 @@ def main() -> None:
         "event_cost_us",
     )
     print(json.dumps({key: found[key] for key in shown}, indent=1))
-    if options.output:
-        options.output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import EventData
 from flexinfer.contracts.topics import TOPIC_OF, TOPICS, order_key
@@ -101,7 +103,7 @@ class Recorder:
         old.close()
         self.finished.append(old.path)
         self._began = max(at, self._began + 0.001)  # parts are named by the millisecond they began
-        self._journal = Journal.open(self._folder, _started(self._header, self._began))
+        self._journal = Journal.open(self._folder, structs.replace(self._header, started=self._began))
         self._epoch += 1
         self._journal.write(at, Snapshot(_STATEFUL, tuple(self._state.values()), self._epoch))
         self.parts += 1
@@ -110,13 +112,6 @@ class Recorder:
         """End the last part."""
         self._journal.close()
         self.finished.append(self._journal.path)
-
-
-def _started(header: Header, at: float) -> Header:
-    return Header(
-        tape="flexinfer", version=header.version, component=header.component, instance=header.instance,
-        release=header.release, started=at, settings=header.settings,
-    )  # fmt: skip
 
 
 def pack(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """Metrics of the global proxy. Cluster labels are names from flags and headroom events, never from a request."""
 
+from flexinfer.adapters.web.proxy.upstream import WHYS
 from flexinfer.telemetry import metrics
 
 REQUESTS = metrics.counter(
@@ -17,8 +18,6 @@ FIRST_BYTE = metrics.histogram(
     "flexinfer_global_first_byte_seconds", "From the request's head to the cluster's first byte.", ("cluster",),
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )  # fmt: skip
-
-WHYS = ("connect", "send", "head", "body", "timeout", "idle", "given-up", "status")
 
 
 def forget(cluster: str) -> None:

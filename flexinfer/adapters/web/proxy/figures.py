@@ -1,5 +1,6 @@
 """Metrics of the proxy. Model labels are names from the routing table, never from a request."""
 
+from flexinfer.adapters.web.proxy.upstream import WHYS
 from flexinfer.telemetry import metrics
 
 REQUESTS = metrics.counter(
@@ -54,5 +55,5 @@ class ModelFigures:
             metrics.forget(REQUESTS, self.model, str(code))
         for metric in (DURATION, FIRST_BYTE, TOKENS, BROKEN, CANCELLED, EJECTIONS, OUTSTANDING, WAITING):
             metrics.forget(metric, self.model)
-        for why in ("connect", "send", "head", "body", "timeout", "idle", "given-up", "status"):
+        for why in WHYS:
             metrics.forget(RETRIES, self.model, why)

@@ -5,7 +5,7 @@ and a piece of a stream costs one parse and one write.
 """
 
 import asyncio
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import httptools
 
@@ -14,6 +14,7 @@ from flexinfer.adapters.web.proxy.request import Header, note
 
 NOTED = frozenset({b"connection", b"content-length", b"content-type", b"transfer-encoding"})
 Stage = Literal["connect", "send", "head", "body", "timeout", "idle", "given-up"]
+WHYS = (*get_args(Stage), "status")  # why an attempt counts as failed: where it broke, or by what was answered
 Framing = Literal["none", "length", "chunked", "until-close"]
 
 

@@ -137,6 +137,12 @@ def defaults(launch: Launch, shards: str, quantize: str = "", forms: Mapping[str
     return values
 
 
+def revision(launch: Launch) -> tuple[str, ...]:
+    """The flag of a pinned revision, for engines that fetch the weights themselves."""
+    pinned = launch.description.source.revision
+    return ("--revision", pinned) if pinned and not launch.fetched else ()
+
+
 def command_line(ours: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
     """Our arguments and the user's, which win: a flag named there is left out here, because some engines refuse to
     see a flag twice.

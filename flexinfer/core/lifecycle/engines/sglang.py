@@ -16,6 +16,7 @@ from flexinfer.core.lifecycle.engines.base import (
     env,
     flags,
     object_name,
+    revision,
 )
 
 _OPTIONS = {
@@ -45,7 +46,7 @@ def _launch(launch: Launch) -> Program:
         "--host", launch.host,
         "--port", str(launch.port),
         "--enable-metrics",
-        *(("--revision", source.revision) if source.revision and not launch.fetched else ()),
+        *revision(launch),
         *flags(_OPTIONS, values),
     )  # fmt: skip
     args = command_line(ours, launch.description.args)

@@ -14,6 +14,7 @@ from flexinfer.core.lifecycle.engines.base import (
     defaults,
     env,
     flags,
+    revision,
 )
 
 _IMAGE = "ghcr.io/huggingface/text-generation-inference"
@@ -39,7 +40,7 @@ def _launch(launch: Launch) -> Program:
         "--model-id", launch.model_path or source.location,
         "--hostname", launch.host,
         "--port", str(launch.port),
-        *(("--revision", source.revision) if source.revision and not launch.fetched else ()),
+        *revision(launch),
         *flags(_OPTIONS, values),
     )  # fmt: skip
     args = command_line(ours, launch.description.args)

@@ -16,6 +16,7 @@ from flexinfer.core.lifecycle.engines.base import (
     env,
     flags,
     object_name,
+    revision,
 )
 
 _OPTIONS = {
@@ -53,7 +54,7 @@ def _launch(launch: Launch) -> Program:
         "--served-model-name", launch.description.key.name,
         "--host", launch.host,
         "--port", str(launch.port),
-        *(("--revision", source.revision) if source.revision and not launch.fetched else ()),
+        *revision(launch),
         *flags(_OPTIONS, values),
         *_lora(launch),
     )  # fmt: skip
