@@ -49,7 +49,7 @@ class Supervisor:
             began = loop.time()
             try:
                 await work()
-            except Exception:
+            except Exception:  # whatever it was, the work goes on; counted and logged
                 _FAILURES.labels(task=name).inc()
                 log.exception("task %s failed, restarting", name)
             if loop.time() - began > ceiling:

@@ -54,19 +54,19 @@ class SimulatedLoop(base_events.BaseEventLoop):
     def _write_to_self(self) -> None:
         """Nobody sleeps who had to be woken."""
 
-    async def create_server(  # type: ignore[override]
+    async def create_server(  # type: ignore[override] # the one form that our servers use
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_options: Any
     ) -> MemoryServer:
         """Listen in memory. Port 0 becomes a free one. Raises OSError for an address in use."""
         return self._network.listen(protocol_factory, host, port)
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(  # type: ignore[override] # the one form that our clients use
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_options: Any
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connect to a server of this loop. Raises ConnectionRefusedError."""
         return self._network.connect(protocol_factory, host, port)
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(  # type: ignore[override] # asyncio's own types differ by version
         self, _executor: Any, func: Callable[..., R], *args: Any
     ) -> asyncio.Future[R]:
         """Call it now."""

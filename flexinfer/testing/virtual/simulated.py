@@ -150,7 +150,7 @@ class SimulatedFleet:
 
     def _tell(self, pod: Object, action: str) -> None:
         uid = pod["metadata"]["uid"]
-        delta = KubeDelta(plural="pods", action=action, object=pod)  # type: ignore[arg-type]
+        delta = KubeDelta(plural="pods", action=action, object=pod)  # type: ignore[arg-type] # one of the three
         if action == "DELETED":
             self._pods.pop(uid, None)
         else:

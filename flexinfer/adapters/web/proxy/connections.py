@@ -81,7 +81,7 @@ class Connections:
                 connection.abort()
                 if not stale:
                     raise
-            except BaseException:
+            except BaseException:  # cancellation too: half a request is on the wire
                 connection.abort()
                 raise
 
