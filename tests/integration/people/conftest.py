@@ -54,6 +54,12 @@ class Typed:
         return self.process.returncode or 0, out.decode(), err.decode()
 
 
+@pytest.fixture(autouse=True)
+def no_system_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands without an address look for a ``flexinfer up`` here; whoever runs the tests may have one."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
 @pytest.fixture
 async def bus_url(tmp_path: Path) -> AsyncIterator[str]:
     server = NatsServer(tmp_path / "nats")
