@@ -17,7 +17,7 @@ _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OBJECTS = {"type": "array", "items": {"type": "object"}}
 _PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
 # helm --set gives fractions as text.
-_WEIGHT = {"type": ["number", "string"], "minimum": 0, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
+_FRACTION = {"type": ["number", "string"], "minimum": 0, "pattern": r"^[0-9]+(\.[0-9]+)?$"}
 _AMOUNTS = {"type": "object", "additionalProperties": _QUANTITY}
 
 # Path of a value, or the end of one -> what the default alone does not say.
@@ -40,8 +40,10 @@ _RULES: dict[str, Schema] = {
     "agent.maxUnavailable": {"type": ["integer", "string"], "pattern": r"^[0-9]{1,3}%$", "minimum": 1},
     "manager.watchNamespace": _NAME_OR_EMPTY,
     "manager.modelCachePath": {"pattern": "^/"},
-    "manager.nodeCache": {"pattern": "^(/[^/]+.*)?$"},
     "manager.gateTimeout": _DURATION,
+    "fetch.nodeCache": {"pattern": "^(/[^/]+.*)?$"},
+    "fetch.limitGb": _FRACTION,
+    "fetch.floorGb": _FRACTION,
     "benchmark.natsUrl": {"pattern": r"^(off|(nats|tls)://.+)$"},
     "benchmark.jobDeadline": _DURATION,
     "scheduler.namespace": _NAME_OR_EMPTY,
@@ -50,11 +52,11 @@ _RULES: dict[str, Schema] = {
     "scheduler.name": {"pattern": _NAME},
     "scheduler.reservationTtl": _DURATION,
     "scheduler.maxBody": {"minimum": 1024},
-    "scheduler.weights.tps": _WEIGHT,
-    "scheduler.weights.util": _WEIGHT,
-    "scheduler.weights.cost": _WEIGHT,
-    "scheduler.weights.kvCache": _WEIGHT,
-    "scheduler.weights.vramFree": _WEIGHT,
+    "scheduler.weights.tps": _FRACTION,
+    "scheduler.weights.util": _FRACTION,
+    "scheduler.weights.cost": _FRACTION,
+    "scheduler.weights.kvCache": _FRACTION,
+    "scheduler.weights.vramFree": _FRACTION,
     "scheduler.kubeScheduler.verbosity": {"minimum": 0, "maximum": 10},
     "scheduler.kubeScheduler.weight": {"minimum": 1, "maximum": 100},
     "scheduler.kubeScheduler.httpTimeout": _DURATION,
@@ -65,7 +67,7 @@ _RULES: dict[str, Schema] = {
         "additionalProperties": {"type": "string", "pattern": r"^https?://[^/?#@\s]+(/[^?#\s]*)?$"}
     },
     "globalProxy.strategy": {"enum": ["round-robin", "weighted", "failover", "latency", "headroom"]},
-    "globalProxy.weights": {"additionalProperties": _WEIGHT},
+    "globalProxy.weights": {"additionalProperties": _FRACTION},
     "globalProxy.failoverOrder": {"items": {"type": "string"}, "uniqueItems": True},
     "webhook.failurePolicy": {"enum": ["Ignore", "Fail"]},
     "webhook.timeoutSeconds": {"minimum": 1, "maximum": 30},

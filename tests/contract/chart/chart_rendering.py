@@ -17,7 +17,7 @@ EVERYTHING = (
     "--set", "metrics.dashboards.enabled=true", "--set", "agent.nodes=gpu", "--set", "agent.hostAccess=privileged",
     "--set", "agent.cloudNotices=aws", "--set", "proxy.apiKeys.existingSecret=keys",
     "--set", "dashboard.token.existingSecret=token", "--set", "manager.watchNamespace=models",
-    "--set", "manager.fetchWeights=true", "--set", "manager.nodeCache=/var/lib/flexinfer",
+    "--set", "fetch.nodeCache=/var/lib/flexinfer", "--set", "fetch.limitGb=1500.5",
     "--api-versions", "monitoring.coreos.com/v1",
 )  # fmt: skip
 VARIANTS: dict[str, tuple[str, ...]] = {

@@ -279,6 +279,36 @@ def test_agents_may_look_further_by_value(render: Render) -> None:
     assert privileged[0]["privileged"] is True
 
 
+def test_one_value_makes_a_nodes_cache_filled_shared_and_kept(render: Render) -> None:
+    objects = dict(pods(render("--set", "fetch.nodeCache=/srv/models", "--set", "fetch.floorGb=50")))
+    [manager], [agent] = objects["flexinfer-controller"]["containers"], objects["flexinfer-agent"]["containers"]
+    told = {entry["name"]: entry.get("value") for entry in (*manager["env"], *agent["env"])}
+    [mount] = [mount for mount in agent["volumeMounts"] if mount["name"] == "node-cache"]
+    [volume] = [volume for volume in objects["flexinfer-agent"]["volumes"] if volume["name"] == "node-cache"]
+
+    assert (told["FLEXINFER_FETCH_IMAGE"], told["FLEXINFER_NODE_CACHE"]) == (manager["image"], "/srv/models")
+    assert volume["hostPath"] == {"path": "/srv/models", "type": "DirectoryOrCreate"}
+    assert told["FLEXINFER_MODEL_CACHE"] == mount["mountPath"]
+    assert (told["FLEXINFER_MODEL_CACHE_LIMIT_GB"], told["FLEXINFER_MODEL_CACHE_FLOOR_GB"]) == ("0", "50")
+    # Root, because a kubelet makes the directory; nothing else that root may do.
+    assert objects["flexinfer-agent"]["securityContext"]["runAsUser"] == 0
+    assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_weights_are_fetched_without_a_shared_cache_or_not_at_all(render: Render) -> None:
+    def told(*values: str) -> dict[str, str]:
+        objects = dict(pods(render(*values)))
+        [manager], agent = objects["flexinfer-controller"]["containers"], objects["flexinfer-agent"]
+        assert agent["securityContext"]["runAsNonRoot"] is True
+        assert "node-cache" not in {volume["name"] for volume in agent["volumes"]}
+        return {entry["name"]: entry.get("value") for entry in manager["env"]}
+
+    alone = told("--set", "fetch.enabled=true", "--set", "fetch.image=mirror.example.com/fetch:1")
+    assert alone["FLEXINFER_FETCH_IMAGE"] == "mirror.example.com/fetch:1"
+    assert "FLEXINFER_NODE_CACHE" not in alone
+    assert "FLEXINFER_FETCH_IMAGE" not in told()
+
+
 # --- refusals --------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +329,8 @@ def test_agents_may_look_further_by_value(render: Render) -> None:
         ("proxy.extraEnv[0].value=a", "at '/proxy/extraEnv/0': missing property 'name'"),
         ("proxy.resources.limits.memory=lots", "at '/proxy/resources/limits/memory'"),
         ("globalProxy.clusters.east=proxy", "at '/globalProxy/clusters/east'"),
+        ("fetch.nodeCache=models", "at '/fetch/nodeCache'"),
+        ("fetch.floorGb=-1", "at '/fetch/floorGb'"),
         ("externalNats.url=http://bus", "at '/externalNats/url'"),
         ("externalNats.url=nats://bus:4222", "Set nats.enabled=false to use the existing one, or clear"),
         ("externalNats.caSecret=ca", "Clear them, or set nats.enabled=false and externalNats.url"),
