@@ -10,11 +10,10 @@ from typing import Self
 
 @dataclass
 class Chats:
-    """Requests through the proxy's Service, two at a time, until told to stop."""
+    """Requests through the proxy's Service, two at a time, until told to stop. None is tried again."""
 
     address: str
     answered: int = 0
-    broken: int = 0
     failed: list[str] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -33,7 +32,7 @@ class Chats:
     def _ask_on(self) -> None:
         while not self._stop.is_set():
             try:
-                status, body = self._ask()
+                status, body = chat(self.address)
             except (OSError, http.client.HTTPException) as err:
                 self.failed.append(f"{time.strftime('%T')} {err!r}")
                 continue
@@ -41,19 +40,6 @@ class Chats:
                 self.answered += 1
             else:
                 self.failed.append(f"{status} {body}")
-
-    def _ask(self) -> tuple[int, str]:
-        """As clients do, OpenAI's among them: a connection that broke before an answer is tried again, twice at most.
-
-        It can break when the node's forwarding learns late, on a busy machine, that a pod ends.
-        """
-        for _again in range(2):
-            try:
-                return chat(self.address)
-            except (ConnectionError, http.client.RemoteDisconnected):
-                self.broken += 1
-                self._stop.wait(1.0)
-        return chat(self.address)
 
 
 def chat(address: str) -> tuple[int, str]:
