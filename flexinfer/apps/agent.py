@@ -156,6 +156,7 @@ def _station(settings: AgentSettings) -> Station:
         version=__version__,
         interval=settings.interval,
         telemetry_interval=settings.telemetry_interval,
+        caches=settings.model_cache is not None,
     )
 
 

@@ -3,6 +3,8 @@
 The agent's ``--label-prefix`` changes the prefix of node keys only; pod keys are fixed.
 """
 
+import re
+
 DEFAULT_PREFIX = "flexinfer.ai/"
 
 NODE_LABELS = (
@@ -13,6 +15,7 @@ NODE_ANNOTATIONS = ("gpu.util", "gpu-free-memory", "kv-cache-usage", "gpu-device
 COST_ANNOTATION = "cost"  # set by people, per hour; never written or removed by us
 ENABLED_LABEL = "enabled"
 VIRTUAL_LABEL = "virtual"  # "true" on nodes that are declared, not detected
+CACHED_LABEL = "cached."  # "true" on nodes whose cache holds a model; ends in the digest of its entry
 
 POD_MODEL = "flexinfer.ai/model"
 POD_BACKEND = "flexinfer.ai/backend"
@@ -41,3 +44,13 @@ GPU_RESOURCE_VENDOR = {
     "gpu.intel.com/xe": "INTEL",
     "gpu.intel.com/i915": "INTEL",
 }
+
+
+def cached_label(entry: str) -> str | None:
+    """Name, without prefix, of the node label that stands for a cache entry; None for what is named in another way.
+
+    >>> cached_label("o-m-gguf-q4-k-m-2c8757c26de9"), cached_label("lost+found")
+    ('cached.2c8757c26de9', None)
+    """
+    digest = entry.rpartition("-")[2]
+    return CACHED_LABEL + digest if re.fullmatch(r"[0-9a-f]{12}", digest) else None

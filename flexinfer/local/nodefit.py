@@ -1,4 +1,4 @@
-"""kube-scheduler's own node checks that one-machine mode needs: name, selector, required affinity, cordon."""
+"""kube-scheduler's own node checks that one-machine mode needs: name, selector, affinity, cordon."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +30,18 @@ def misfit(pod: Object, node: Object) -> str | None:
         return None
     terms = required.get("nodeSelectorTerms") or ()
     return None if any(_term_matches(term, labels, name) for term in terms) else WRONG_LABELS
+
+
+def attraction(pod: Object, node: Object) -> int:
+    """Sum of the weights of the pod's preferred node affinities that the node meets."""
+    meta = node.get("metadata") or {}
+    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
+    terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return sum(
+        int(term.get("weight") or 0)
+        for term in terms
+        if _term_matches(term.get("preference") or {}, meta.get("labels") or {}, str(meta.get("name", "")))
+    )
 
 
 def _tolerates_cordon(tolerations: Sequence[Mapping[str, Any]]) -> bool:

@@ -1,7 +1,7 @@
 """The scheduler of one-machine mode: what kube-scheduler does with an extender, for the one profile we ship.
 
-It asks the extender over HTTP with the bodies kube-scheduler sends, takes the best score (ties by name), binds
-through ``pods/binding``, and tells failures by an Event and the PodScheduled condition.
+It asks the extender over HTTP with the bodies kube-scheduler sends, takes the best score (ties by preferred affinity,
+then by name), binds through ``pods/binding``, and tells failures by an Event and the PodScheduled condition.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from flexinfer.adapters.kube.recorder import EventRecorder
 from flexinfer.adapters.web.extender_client import ExtenderClient, ExtenderFailed
 from flexinfer.contracts.kubernetes import NODES, PODS, KubeDelta, Object
 from flexinfer.contracts.labels import SCHEDULER_NAME
-from flexinfer.local.nodefit import misfit
+from flexinfer.local.nodefit import attraction, misfit
 from flexinfer.local.schedqueue import Key, SchedulingQueue, key_of
 from flexinfer.ports import Clock, Conflict, KubeApi, KubeError, KubeFact, KubeUnavailable, NotFound, Relisted
 from flexinfer.runtime.clock import SystemClock
@@ -160,7 +160,8 @@ class SchedulerLoop:
             scores = await extender.prioritize(pod, filtered.names)
         except ExtenderFailed as err:
             log.warning("%s; placing without scores", err)
-        return best(filtered.names, scores)
+        drawn = {name: attraction(pod, self._nodes[name]) for name in filtered.names if name in self._nodes}
+        return best(filtered.names, scores, drawn)
 
     async def _bind(self, pod: Object, node: str) -> None:
         meta = pod["metadata"]
@@ -208,9 +209,10 @@ def summary(nodes: int, reasons: Mapping[str, str]) -> str:
     return f"0/{nodes} nodes are available" + (f": {text}." if text else ".")
 
 
-def best(names: tuple[str, ...], scores: Mapping[str, int]) -> str:
-    """The highest score; equal scores by name, so that one machine places the same way each time."""
-    return min(names, key=lambda name: (-scores.get(name, 0), name))
+def best(names: tuple[str, ...], scores: Mapping[str, int], drawn: Mapping[str, int]) -> str:
+    """The highest score; of equal ones where affinity draws the pod most, then by name, so that one machine places
+    the same way each time."""
+    return min(names, key=lambda name: (-scores.get(name, 0), -drawn.get(name, 0), name))
 
 
 def _name(node: Object) -> str:

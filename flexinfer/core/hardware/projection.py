@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from flexinfer.contracts.events import Device
-from flexinfer.contracts.labels import ENABLED_LABEL, NODE_ANNOTATIONS, NODE_LABELS
+from flexinfer.contracts.events import CachedModel, Device
+from flexinfer.contracts.labels import CACHED_LABEL, ENABLED_LABEL, NODE_ANNOTATIONS, NODE_LABELS, cached_label
 from flexinfer.core.hardware.findings import Unit
 from flexinfer.core.hardware.inventory import Inventory, int4
 
@@ -56,6 +56,12 @@ def labels_of(inventory: Inventory, prefix: str) -> dict[str, str]:
             "gpu.mixed": "true" if _mixed(counted) else None,
         }
     return {prefix + name: value for name, value in wanted.items() if value is not None}
+
+
+def cache_labels(cached: Iterable[CachedModel], prefix: str) -> dict[str, str]:
+    """A label for each model in the node's cache, which the affinity of pods can name; prefix included."""
+    names = (cached_label(model.entry) for model in cached)
+    return {prefix + name: "true" for name in names if name}
 
 
 def _flag(value: bool | None) -> str | None:  # noqa: FBT001 - a value to print, not a switch
@@ -143,9 +149,15 @@ def changes(
     return patch
 
 
-def label_changes(current: Mapping[str, str], wanted: Mapping[str, str], prefix: str) -> dict[str, str | None]:
-    """Changes of labels; ``enabled`` is added where it is missing and otherwise left to people."""
-    patch = changes(current, wanted, NODE_LABELS, prefix)
+def label_changes(
+    current: Mapping[str, str], wanted: Mapping[str, str], cached: Mapping[str, str] | None, prefix: str
+) -> dict[str, str | None]:
+    """Changes of labels; ``enabled`` is added where it is missing and otherwise left to people. ``cached``: those of
+    the cache (None: it was not looked at yet, so they stay as they are)."""
+    names = list(NODE_LABELS)
+    if cached is not None:
+        names += [key.removeprefix(prefix) for key in current if key.startswith(prefix + CACHED_LABEL)]
+    patch = changes(current, {**wanted, **(cached or {})}, names, prefix)
     if prefix + ENABLED_LABEL not in current:
         patch[prefix + ENABLED_LABEL] = "true"
     return patch

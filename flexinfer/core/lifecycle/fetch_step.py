@@ -1,6 +1,7 @@
 """The init step that puts weights where the engine is told they are, or says why it cannot."""
 
 from flexinfer.contracts.kubernetes import Object
+from flexinfer.contracts.labels import DEFAULT_PREFIX, cached_label
 from flexinfer.core.lifecycle.description import Adapter, Description
 from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.fetching.entries import FETCHED, Form, entry_of
@@ -49,6 +50,19 @@ def cache_entries(wanted: Description, policy: Policy) -> str:
     sources = [(wanted.source, ENGINES[wanted.backend].form)]
     sources += [(one.source, "folder") for one in _fetched_adapters(wanted)]
     return ",".join(entry_of(source, form).name for source, form in sources)
+
+
+def cache_affinity(wanted: Description, policy: Policy) -> Object:
+    """Pods rather go where their model is already, so that equal nodes do not each fetch it. By a label that agents
+    set, never by names of nodes: those change, and a changed template would restart every replica. Empty where no
+    cache is shared by a node's pods."""
+    shared = policy.node_cache and wanted.storage.kind == "none"
+    if not shared or not fetches(wanted, policy):
+        return {}
+    name = cached_label(entry_of(wanted.source, ENGINES[wanted.backend].form).name)
+    here = {"key": f"{DEFAULT_PREFIX}{name}", "operator": "Exists"}
+    term = {"weight": 100, "preference": {"matchExpressions": [here]}}
+    return {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
 def secret_volume(wanted: Description, policy: Policy) -> tuple[Object, ...]:

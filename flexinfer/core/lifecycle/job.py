@@ -71,24 +71,16 @@ def _spec(wanted: Description, run: Run, pod: EnginePod, policy: Policy) -> dict
     spec["containers"] = [_bench(wanted, run, policy)]
     if run.in_place:
         spec.pop("volumes", None)
+        spec.pop("affinity", None)
         return spec
     spec["initContainers"] = [
         *(dict(entry) for entry in pod.prepare),
         {**_sidecar(pod.container), "restartPolicy": "Always"},
     ]
-    spec["affinity"] = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {
-                        "matchExpressions": [
-                            {"key": HOSTNAME, "operator": "In", "values": list(run.option.hosts or run.option.nodes)}
-                        ]
-                    }
-                ]
-            }
-        }
-    }
+    hosts = {"key": HOSTNAME, "operator": "In", "values": list(run.option.hosts or run.option.nodes)}
+    pinned = {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}
+    nearby = spec.get("affinity", {}).get("nodeAffinity", {})
+    spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": pinned, **nearby}}
     return spec
 
 

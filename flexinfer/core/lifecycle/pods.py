@@ -10,6 +10,7 @@ from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import CPU, ENGINES, Engine, Launch, Program
 from flexinfer.core.lifecycle.fetch_step import (
     adapter_paths,
+    cache_affinity,
     cache_entries,
     fetch_steps,
     secret_environment,
@@ -203,6 +204,9 @@ def pod_spec(engine: EnginePod, wanted: Description, policy: Policy) -> dict[str
         spec["volumes"] = [dict(volume) for volume in engine.volumes]
     if wanted.node_selector:
         spec["nodeSelector"] = dict(wanted.node_selector)
+    nearby = cache_affinity(wanted, policy)
+    if nearby:
+        spec["affinity"] = {"nodeAffinity": nearby}
     if engine.runtime_class:
         spec["runtimeClassName"] = engine.runtime_class
     tolerations = [*wanted.tolerations, *(entry for entry in engine.tolerations if entry not in wanted.tolerations)]

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from flexinfer.contracts.events import CachedModel, Cpu, EngineTelemetry, NodeHardware, NodeTelemetry, Vendor
 from flexinfer.core.hardware.findings import Findings, Unit
 from flexinfer.core.hardware.inventory import VENDORS, Inventory, take
-from flexinfer.core.hardware.projection import Figures, annotations_of, figures_of, labels_of
+from flexinfer.core.hardware.projection import Figures, annotations_of, cache_labels, figures_of, labels_of
 from flexinfer.core.hardware.telling import hardware_event, kv_ratio
 
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """Who the agent is: node, label prefix, version, its two periods in seconds; ``virtual`` if declared, not real."""
+    """Who the agent is: node, label prefix, version, its two periods in seconds; ``virtual`` if declared, not real;
+    ``caches`` if it keeps a cache of models."""
 
     node: str
     prefix: str
@@ -24,6 +25,7 @@ class Station:
     interval: float
     telemetry_interval: float
     virtual: bool = False
+    caches: bool = False
 
 
 @dataclass(slots=True)
@@ -65,6 +67,13 @@ class Board:
         self.cached = cached
         if self.hardware is not None:
             self._tell(replace(self.hardware, cached=cached))
+
+    @property
+    def cache_labels(self) -> dict[str, str] | None:
+        """Labels that tell what the cache holds, prefix included; None until it was looked at."""
+        if isinstance(self.cached, UnsetType):
+            return None if self.station.caches else {}
+        return cache_labels(self.cached, self.station.prefix)
 
     def _tell(self, told: NodeHardware) -> bool:
         if told == self.hardware:

@@ -13,7 +13,7 @@ from flexinfer.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 30.0
+LOOK_SECONDS = 10.0
 
 _BYTES = metrics.gauge("flexinfer_node_cache_bytes", "Weights in the node's cache.", ("node",))
 _FREE = metrics.gauge("flexinfer_node_cache_free_bytes", "Free on the file system of the node's cache.", ("node",))

@@ -93,7 +93,7 @@ class Projector:
     def _difference(self, node: Object, figures: Figures, now: float) -> dict[str, dict[str, str | None]]:
         meta: Mapping[str, Any] = node.get("metadata") or {}
         prefix = self._board.station.prefix
-        labels = label_changes(meta.get("labels") or {}, self._board.labels, prefix)
+        labels = label_changes(meta.get("labels") or {}, self._board.labels, self._board.cache_labels, prefix)
         patch: dict[str, dict[str, str | None]] = {}
         if labels:
             patch["labels"] = labels

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexinfer.contracts.events import Cpu
+from flexinfer.contracts.events import CachedModel, Cpu
 from flexinfer.contracts.labels import NODE_ANNOTATIONS, NODE_LABELS
 from flexinfer.core.hardware.findings import Findings, Live, Unit
 from flexinfer.core.hardware.inventory import take
@@ -14,6 +14,7 @@ from flexinfer.core.hardware.projection import (
     Figures,
     annotation_changes,
     annotations_of,
+    cache_labels,
     changes,
     clean_value,
     figures_of,
@@ -109,13 +110,22 @@ def test_only_our_own_stale_keys_are_removed() -> None:
         "other/gpu.vram": "1",
     }  # fmt: skip
 
-    assert label_changes(current, {P + "gpu.arch": "sm_90"}, P) == {P + "gpu.vram": None, P + "gpu.arch": "sm_90"}
+    assert label_changes(current, {P + "gpu.arch": "sm_90"}, {}, P) == {P + "gpu.vram": None, P + "gpu.arch": "sm_90"}
     assert annotation_changes(current, {}, P) == {}
 
 
 def test_scraping_is_enabled_where_nobody_decided() -> None:
-    assert label_changes({}, {}, P) == {P + "enabled": "true"}
-    assert label_changes({P + "enabled": "false"}, {}, P) == {}
+    assert label_changes({}, {}, {}, P) == {P + "enabled": "true"}
+    assert label_changes({P + "enabled": "false"}, {}, {}, P) == {}
+
+
+def test_models_in_the_cache_are_labels_that_come_and_go_with_them() -> None:
+    here = [CachedModel(entry=name, source="hf://o/r", bytes=1) for name in ("o-r-0123456789ab", "lost+found")]
+    on = {P + "enabled": "true", P + "cached.ffffffffffff": "true", P + "cached.0123456789ab": "true"}
+
+    assert cache_labels(here, P) == {P + "cached.0123456789ab": "true"}
+    assert label_changes(on, {}, cache_labels(here, P), P) == {P + "cached.ffffffffffff": None}
+    assert label_changes(on, {}, None, P) == {}
 
 
 @given(st.dictionaries(st.sampled_from([P + n for n in (*NODE_LABELS, "x")]), st.sampled_from("ab")),

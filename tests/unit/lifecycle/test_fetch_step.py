@@ -6,8 +6,15 @@ import pytest
 
 from flexinfer.config.common import env_name
 from flexinfer.config.fetch import FetchSettings
+from flexinfer.contracts.events import CachedModel
+from flexinfer.contracts.labels import DEFAULT_PREFIX
+from flexinfer.core.hardware.projection import cache_labels
 from flexinfer.core.lifecycle.description import Description
+from flexinfer.core.lifecycle.fetching.entries import entry_of
 from flexinfer.core.lifecycle.fetching.failures import REMEDIES, FetchFailed, decode, encode
+from flexinfer.core.lifecycle.fit import Option
+from flexinfer.core.lifecycle.job import Run, bench_job
+from flexinfer.core.lifecycle.manifests import deployment
 from flexinfer.core.lifecycle.pods import Placement, engine_pod
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.lifecycle.reading import describe
@@ -58,6 +65,40 @@ def test_where_the_cache_is(storage: Any, volume: Any, user: int | None) -> None
 
     assert found.volumes[0] == {"name": "models", **volume}
     assert found.prepare[0]["securityContext"].get("runAsUser") == user
+
+
+def affinity(**spec: Any) -> Any:
+    found = describe(
+        {
+            "kind": "Model",
+            "metadata": {"name": "m", "namespace": "d", "uid": "u1"},
+            "spec": {"backend": "vllm", "source": "hf://o/r", **spec},
+        }
+    )
+    assert isinstance(found, Description), found
+    run = Run("k", Option("c", "", "NVIDIA", 1, ("n1", "n2")), "img")
+    job = bench_job(found, run, FETCHING)["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    deployed = deployment(found, Placement("NVIDIA", 1), "img", 2, FETCHING)["spec"]["template"]["spec"]
+    return job, deployed.get("affinity", {}).get("nodeAffinity", {}), found
+
+
+def test_benchmark_and_replicas_rather_go_where_the_model_is() -> None:
+    job, replicas, found = affinity()
+    [term] = replicas["preferredDuringSchedulingIgnoredDuringExecution"]
+    [wish] = term["preference"]["matchExpressions"]
+    here = CachedModel(entry=entry_of(found.source, "folder").name, source="hf://o/r", bytes=1)
+
+    assert wish == {"key": next(iter(cache_labels([here], DEFAULT_PREFIX))), "operator": "Exists"}
+    assert job["preferredDuringSchedulingIgnoredDuringExecution"] == [term]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" in job
+    assert set(replicas) == {"preferredDuringSchedulingIgnoredDuringExecution"}
+
+
+def test_a_claim_is_as_near_from_everywhere() -> None:
+    job, replicas, _ = affinity(cache={"pvcName": "c"})
+
+    assert replicas == {}
+    assert set(job) == {"requiredDuringSchedulingIgnoredDuringExecution"}
 
 
 def test_every_variable_of_the_step_is_one_it_knows() -> None:

@@ -1,8 +1,9 @@
-"""Node name, selector, required affinity and cordon, as kube-scheduler's built-in filters read them."""
+"""Node name, selector, affinity and cordon, as kube-scheduler's built-in filters read them."""
 
 import pytest
 
-from flexinfer.local.nodefit import CORDONED, WRONG_LABELS, WRONG_NAME, misfit
+from flexinfer.local.nodefit import CORDONED, WRONG_LABELS, WRONG_NAME, attraction, misfit
+from flexinfer.local.schedloop import best
 
 NODE = {"metadata": {"name": "n", "labels": {"gpu": "yes", "generation": "4"}}, "spec": {}}
 
@@ -67,3 +68,22 @@ def test_a_cordoned_node_takes_only_pods_that_tolerate_it(tolerations, reason):
     cordoned = NODE | {"spec": {"unschedulable": True}}
 
     assert fit({"tolerations": tolerations}, cordoned) == reason
+
+
+def test_preferred_affinities_that_hold_are_summed() -> None:
+    preferred = [
+        {"weight": 100, "preference": term("generation", "Exists")},
+        {"weight": 7, "preference": term("gpu", "In", "yes")},
+        {"weight": 50, "preference": term("gpu", "In", "no")},
+    ]
+    wish = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+
+    assert attraction({"spec": wish}, NODE) == 107
+    assert attraction({}, NODE) == 0
+
+
+def test_affinity_decides_between_equal_scores_only() -> None:
+    names = ("a", "b", "c")
+
+    assert best(names, {"a": 5, "b": 5, "c": 4}, {"b": 100, "c": 100}) == "b"
+    assert best(names, {}, {}) == "a"
