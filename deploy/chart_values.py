@@ -57,6 +57,11 @@ _RULES: dict[str, Schema] = {
     "scheduler.weights.cost": _FRACTION,
     "scheduler.weights.kvCache": _FRACTION,
     "scheduler.weights.vramFree": _FRACTION,
+    "scheduler.weights.cache": _FRACTION,
+    "scheduler.shadowWeights": {
+        "propertyNames": {"enum": ["tps", "util", "cost", "kvCache", "vramFree", "cache"]},
+        "additionalProperties": _FRACTION,
+    },
     "scheduler.kubeScheduler.verbosity": {"minimum": 0, "maximum": 10},
     "scheduler.kubeScheduler.weight": {"minimum": 1, "maximum": 100},
     "scheduler.kubeScheduler.httpTimeout": _DURATION,

@@ -18,7 +18,7 @@ from flexinfer.core.fleet.fold import STATE_TYPES
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.explanation import parse_weights
-from flexinfer.core.placement.scoring import Weights
+from flexinfer.core.placement.scoring import TERMS, Weights
 from flexinfer.core.placement.shadow import overridden
 from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
@@ -38,13 +38,7 @@ _DEGRADED = "the bus cannot be reached: placing by node labels, annotations and 
 
 def weights_of(settings: SchedulerSettings) -> Weights:
     """The weights of the terms."""
-    return Weights(
-        settings.weight_tps,
-        settings.weight_util,
-        settings.weight_cost,
-        settings.weight_kv_cache,
-        settings.weight_vram_free,
-    )
+    return Weights(**{field: getattr(settings, f"weight_{field}") for field in TERMS.values()})
 
 
 def shadow_of(settings: SchedulerSettings) -> Weights | None:

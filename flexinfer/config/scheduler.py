@@ -19,6 +19,7 @@ class SchedulerSettings(RecordSettings, KubeSettings):
     weight_cost: float = setting(0.1, "weight of cost (0..100), subtracted", ge=0)
     weight_kv_cache: float = setting(0.3, "weight of KV-cache use (0..100), subtracted", ge=0)
     weight_vram_free: float = setting(10.0, "weight of the free VRAM ratio (0..1)", ge=0)
+    weight_cache: float = setting(0.0, "weight of having the model's files in the node's cache (0 or 100)", ge=0)
     shadow_weights: str = setting(
         "", "weights to evaluate beside the real ones and to record, never to act on: tps=1,util=0"
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import Candidate, PlacementDecided
+from flexinfer.core.placement.scoring import TERMS
 from flexinfer.runtime.effect_lines import effect_body
 from flexinfer.runtime.interpreter import Outcome
 from flexinfer.runtime.journal import BadLine, Header, Tape
@@ -160,11 +161,11 @@ class Other:
         text = f"{self.key}: {names[0]} → {names[1]}"
         if self.lost is not None:
             text += f", {self.lost:.1f} points behind by the recorded weights"
-        return text + "".join(_change(name, self.then, self.now) for name in ("tps", "util", "cost", "vramFree"))
+        return text + "".join(_change(name, self.then, self.now) for name in _WORDS)
 
 
-_WORDS = {"tps": "speed", "util": "load", "cost": "price", "vramFree": "free memory"}
-_UNITS = {"tps": " % of the best", "util": " %", "cost": " % of the dearest", "vramFree": ""}
+_WORDS = {"tps": "speed", "util": "load", "cost": "price", "vramFree": "free memory", "cache": "weights there"}
+_UNITS = {"tps": " % of the best", "util": " %", "cost": " % of the dearest", "vramFree": "", "cache": " %"}
 
 
 def _change(name: str, then: Candidate | None, now: Candidate | None) -> str:
@@ -178,14 +179,10 @@ def _change(name: str, then: Candidate | None, now: Candidate | None) -> str:
 
 def under(tape: Tape, weights: dict[str, float]) -> Tape:
     """The same tape recorded with other weights, by the names ``parse_weights`` gives. Raises ValueError."""
-    names = {
-        "tps": "weight_tps", "util": "weight_util", "cost": "weight_cost",
-        "kvCache": "weight_kv_cache", "kv_cache": "weight_kv_cache",
-        "vramFree": "weight_vram_free", "vram_free": "weight_vram_free",
-    }  # fmt: skip
+    names = {name: f"weight_{field}" for term, field in TERMS.items() for name in (term, field)}
     unknown = sorted(set(weights) - set(names))
     if unknown:
-        raise ValueError(f"no weight {unknown[0]!r}; weights are tps, util, cost, kvCache, vramFree")
+        raise ValueError(f"no weight {unknown[0]!r}; weights are {', '.join(TERMS)}")
     settings = tape.header.settings | {names[name]: value for name, value in weights.items()}
     head = tape.header
     header = Header(

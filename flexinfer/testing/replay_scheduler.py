@@ -10,7 +10,9 @@ from flexinfer.contracts.events import PlacementDecided
 from flexinfer.contracts.kubernetes import CONFIGMAPS, KubeDelta
 from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.desk import Desk
-from flexinfer.core.placement.scoring import Weights
+from flexinfer.core.placement.explanation import parse_weights
+from flexinfer.core.placement.scoring import TERMS, Weights
+from flexinfer.core.placement.shadow import overridden
 from flexinfer.ports import Relisted, Snapshot
 from flexinfer.runtime.journal import Fact, Tape, Tick, Webhook
 from flexinfer.runtime.placement.intake import FleetIntake
@@ -26,9 +28,14 @@ class Replayed:
 
 def weights_of(settings: dict[str, Any]) -> Weights:
     """The weights in a tape's header; those of the defaults where it tells none."""
-    names = {"tps": "weight_tps", "util": "weight_util", "cost": "weight_cost", "kv_cache": "weight_kv_cache",
-             "vram_free": "weight_vram_free"}  # fmt: skip
-    return Weights(**{name: float(settings[key]) for name, key in names.items() if key in settings})
+    names = {field: f"weight_{field}" for field in TERMS.values()}
+    return Weights(**{field: float(settings[key]) for field, key in names.items() if key in settings})
+
+
+def shadow_of(settings: dict[str, Any]) -> Weights | None:
+    """The weights tried beside them, if the tape was recorded with any."""
+    changes = parse_weights([str(settings.get("shadow_weights", ""))])
+    return overridden(weights_of(settings), changes) if changes else None
 
 
 class SchedulerReplay:
@@ -37,7 +44,8 @@ class SchedulerReplay:
     def __init__(self, settings: dict[str, Any]) -> None:
         prefix = settings.get("label_prefix")
         self.view = FleetView(prefix=prefix) if isinstance(prefix, str) else FleetView()
-        self.desk = Desk(self.view, weights_of(settings), float(settings.get("reservation_ttl", 5.0)))
+        seconds = float(settings.get("reservation_ttl", 5.0))
+        self.desk = Desk(self.view, weights_of(settings), seconds, shadow_of(settings))
         self._at = 0.0
         self._lists: set[str] = set()
         self._intake = FleetIntake(self.view, lambda: self._at)

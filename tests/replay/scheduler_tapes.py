@@ -14,6 +14,7 @@ import msgspec
 from flexinfer.contracts.envelope import Event, EventMint
 from flexinfer.contracts.events import (
     BenchCompleted,
+    CachedModel,
     Device,
     DeviceTelemetry,
     EventData,
@@ -43,7 +44,8 @@ Line = tuple[float, Fact]
 class Story:
     """Facts in the order they arrive, ``at`` seconds after START."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
+        self.settings = {"weight_tps": 0.7} | settings
         self.lines: list[Line] = []
         self._mints: dict[str, EventMint] = {}
         self._at = 0.0
@@ -98,7 +100,10 @@ def card(node: str, kind: str) -> Device:
 
 
 def pod(name: str, node: str | None = None, **annotations: str) -> dict[str, Any]:
-    keys = {"vram": "flexinfer.ai/gpu.vram-estimate-mb", "key": "flexinfer.ai/benchmark-key"}
+    keys = {
+        "vram": "flexinfer.ai/gpu.vram-estimate-mb", "key": "flexinfer.ai/benchmark-key",
+        "entries": "flexinfer.ai/cache-entry",
+    }  # fmt: skip
     return {
         "metadata": {
             "name": name, "namespace": "default", "uid": f"uid-{name}",
@@ -154,14 +159,29 @@ def disorder() -> Story:
     return story
 
 
-STORIES = {"burst": burst, "silence": silence, "disorder": disorder}
+def shelves() -> Story:
+    """Weights that are on a node already decide between equals, not against a card six times as fast; under trial,
+    without them, the other would lead."""
+    story = Story(weight_cache=0.2, shadow_weights="cache=0")
+    story.begin(a="4090", b="4090", slow="3060")
+    model = CachedModel(entry="llama3-0123456789ab", source="hf://llama3", bytes=5_000_000_000)
+    for node, kind, held in (("a", "4090", ()), ("b", "4090", (model,)), ("slow", "3060", (model,))):
+        story.tell(story.event(node, NodeHardware(node=node, devices=(card(node, kind),), cached=held)))
+    story.at(1.0).ask("prioritize", "equals", ["a", "b"], entries=model.entry)
+    story.at(7.0).ask("prioritize", "unequal", ["a", "slow"], entries=model.entry)
+    story.at(13.0).ask("prioritize", "parts", ["a", "b"], entries=f"{model.entry},adapter-9")
+    story.at(19.0).ask("prioritize", "none", ["a", "b"])
+    return story
+
+
+STORIES = {"burst": burst, "silence": silence, "disorder": disorder, "shelves": shelves}
 
 
 def encoded(story: Story) -> bytes:
     """The tape as bytes."""
     header = Header(
         tape="flexinfer", version=1, component="scheduler", instance="by-hand", release="0", started=START,
-        settings={"weight_tps": 0.7},
+        settings=story.settings,
     )  # fmt: skip
     return b"".join(line + b"\n" for line in (msgspec.json.encode(header), *_lines(story)))
 

@@ -19,6 +19,7 @@ from flexinfer.core.placement.demand import Kind
 from flexinfer.core.placement.names import Rows
 from flexinfer.core.placement.offers import OUT, Fit, Offer, fit_of, offer_of
 from flexinfer.core.placement.roster import Asked, Roster
+from flexinfer.core.placement.scoring import cache_share
 
 Codes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
@@ -27,6 +28,7 @@ Floats = NDArray[np.float64]
 _NUMBER = {reason: number for number, reason in enumerate(REASONS, 1)}
 _PASSES = 0
 _SPARE = 64
+KEPT_SHELVES = 16  # sets of weights asked for
 
 
 class Board:
@@ -52,6 +54,7 @@ class Board:
         self.costs: Floats = np.full(_SPARE, nan)
         self.classes: NDArray[np.intp] = np.zeros(_SPARE, dtype=np.intp)
         self.reasons: Codes = np.zeros(_SPARE, dtype=np.uint8)
+        self._shelves: dict[frozenset[str], Floats] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._view = view
         self._seen = view.changes.count
@@ -84,9 +87,20 @@ class Board:
             self._copy = tuple(self.offers)
         return self._copy
 
+    def shelf(self, entries: frozenset[str]) -> Floats:
+        """The column of ``scoring.cache_share`` for these weights, made when first asked for."""
+        found = self._shelves.get(entries)
+        if found is None:
+            if len(self._shelves) >= KEPT_SHELVES:
+                self._shelves.clear()
+            found = self._shelves[entries] = np.zeros(len(self.capacities))
+            found[: len(self.offers)] = [cache_share(offer.cached, entries) for offer in self.offers]
+        return found
+
     def _grow(self, size: int) -> None:
         if size <= len(self.capacities):
             return
+        self._shelves.clear()
         for name in ("capacities", "installed", "util", "kv", "ratios", "costs", "classes", "reasons"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate((old, np.zeros(2 * size - len(old), dtype=old.dtype))))
@@ -108,6 +122,8 @@ class Board:
         self.kv[row] = offer.kv
         self.ratios[row] = offer.ratio
         self.costs[row] = nan if offer.cost is None else offer.cost
+        for entries, shelf in self._shelves.items():
+            shelf[row] = cache_share(offer.cached, entries)
         key = (offer.device_class, offer.driver_major)
         number = self._numbers.get(key)
         if number is None:

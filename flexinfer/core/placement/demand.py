@@ -8,6 +8,7 @@ from flexinfer.contracts.labels import (
     POD_ARCH,
     POD_BACKEND,
     POD_BENCHMARK_KEY,
+    POD_CACHE_ENTRY,
     POD_MODEL,
     POD_QUANTIZATION,
 )
@@ -15,6 +16,7 @@ from flexinfer.core.fleet.pods import Ask, ask_of
 from flexinfer.core.placement.quantization import Need, need_of
 
 MAX_TEXT = 253
+MAX_LIST = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Equal demands get equal answers. ``workload`` is the benchmark key of the pod."""
+    """Equal demands get equal answers. ``workload`` is the benchmark key of the pod, ``entries`` name its weights as
+    nodes' caches do."""
 
     ask: Ask
     kind: Kind
@@ -41,6 +44,7 @@ class Demand:
     backend: str = ""
     model: str = ""
     workload: str = ""
+    entries: frozenset[str] = frozenset()
 
     @property
     def per_device_mib(self) -> float:
@@ -56,6 +60,7 @@ class Demand:
             "model": self.model,
             "backend": self.backend,
             "benchmarkKey": self.workload,
+            "cacheEntries": ",".join(sorted(self.entries)),
             "vendor": self.ask.vendor,
             "devices": self.ask.devices,
             "partition": self.ask.partition,
@@ -78,7 +83,9 @@ def demand_of(pod: PodObject) -> Demand:
     backend, form = text(POD_BACKEND).lower(), text(POD_QUANTIZATION).lower()
     archs = tuple(sorted({part for part in (one.strip().lower() for one in text(POD_ARCH).split(",")) if part}))
     kind = Kind(ask.vendor, ask.devices, ask.partition, archs, need_of(backend, form)) if ask.devices else PROCESSOR
-    return Demand(ask, kind, form, backend, text(POD_MODEL), text(POD_BENCHMARK_KEY))
+    written = annotations.get(POD_CACHE_ENTRY, "")[:MAX_LIST].split(",")
+    entries = frozenset(name for name in map(str.strip, written) if name)
+    return Demand(ask, kind, form, backend, text(POD_MODEL), text(POD_BENCHMARK_KEY), entries)
 
 
 PROCESSOR = Kind("CPU", 0)

@@ -210,14 +210,15 @@ class Desk:
     def _decide(self, attempt: Attempt, board: Board, rows: Rows) -> Ranking:
         """Rank those that pass, keep the decision as it is now, and reserve its leader."""
         speeds = self._speeds_for(attempt.demand)
-        ranking = ranked(board, rows, speeds, self.weights)
+        entries = attempt.demand.entries
+        ranking = ranked(board, rows, speeds, self.weights, entries)
         pending = Pending(attempt, ranking, speeds)
         self._put(pending)
         if not len(ranking):
             return ranking
         leader = ranking.leader(self._roster.ranks().take(rows))
         if self._shadow is not None and len(ranking) > 1:
-            pending.shadow = shadowed(board, rows, speeds, self._shadow, leader)
+            pending.shadow = shadowed(board, rows, speeds, self._shadow, entries, leader)
         if attempt.pod.uid:
             until = attempt.at + self._reserve_seconds
             claims.reserve(self.view, ranking.name(leader), attempt.pod, attempt.demand.ask, until)

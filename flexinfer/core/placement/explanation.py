@@ -12,7 +12,16 @@ from flexinfer.contracts.events import Candidate, PlacementDecided, ShadowRankin
 from flexinfer.core.fleet.claims import PodRef
 from flexinfer.core.placement.demand import Demand
 from flexinfer.core.placement.ranking import Ranking
-from flexinfer.core.placement.scoring import UNIT, Weights, check_weight, division, exact, points, terms
+from flexinfer.core.placement.scoring import (
+    SUBTRACTED,
+    UNIT,
+    Weights,
+    check_weight,
+    division,
+    exact,
+    points,
+    terms,
+)
 from flexinfer.core.placement.speeds import Speeds
 
 MAX_CANDIDATES = 20
@@ -163,7 +172,7 @@ def what_if(decided: PlacementDecided, weights: Mapping[str, float]) -> Placemen
 
 def _reweighted(term: Term, weights: Mapping[str, float]) -> Term:
     weight = weights.get(term.name, term.weight)
-    sign = -1.0 if term.name in {"util", "cost", "kvCache"} else 1.0
+    sign = -1.0 if term.name in SUBTRACTED else 1.0
     return replace(term, weight=weight, contribution=sign * (weight * term.value) + 0.0)
 
 

@@ -9,7 +9,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import inf
 
-from flexinfer.contracts.events import NodeHardware
+from msgspec import UNSET, UnsetType
+
+from flexinfer.contracts.events import CachedModel, NodeHardware
 from flexinfer.core.fleet import freshness
 from flexinfer.core.fleet.freshness import Level, load_percent
 from flexinfer.core.fleet.identity import driver_major
@@ -41,7 +43,8 @@ class Offer:
     """``capacity``: MiB that fit on each of the demanded devices now, OUT when ``reason`` keeps the node out.
 
     ``installed``: the same when empty, OUT when not known. ``util`` and ``kv`` on 0..100, ``ratio`` on 0..1, ``cost``
-    per hour or None, ``telemetry_at`` in Unix seconds or None.
+    per hour or None, ``telemetry_at`` in Unix seconds or None. ``cached``: weights the node holds, unset when it shares
+    no cache.
     """
 
     node: str
@@ -56,6 +59,7 @@ class Offer:
     driver_major: str = ""
     telemetry_at: float | None = None
     note: str = ""
+    cached: tuple[CachedModel, ...] | UnsetType = UNSET
 
 
 def refusal(offer: Offer, per_device_mib: float) -> Reason | None:
@@ -121,6 +125,7 @@ def offer_of(
         driver,
         node.telemetry_at if node.telemetry else None,
         NOTES[at],
+        node.hardware.cached if node.hardware else UNSET,
     )
 
 
@@ -159,6 +164,7 @@ def _processor(node: NodeView, now: float, without: AbstractSet[str]) -> Offer:
         "",
         node.telemetry_at if live else None,
         NOTES[at],
+        node.hardware.cached if node.hardware else UNSET,
     )
 
 

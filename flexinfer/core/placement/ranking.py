@@ -105,10 +105,16 @@ class Ranking:
         return int(best[ranks[best].argmin()])
 
 
-def rank(names: Sequence[str], offers: Mapping[str, Offer], speeds: Speeds, weights: Weights) -> Ranking:
+def rank(
+    names: Sequence[str],
+    offers: Mapping[str, Offer],
+    speeds: Speeds,
+    weights: Weights,
+    entries: frozenset[str] = frozenset(),
+) -> Ranking:
     """Sums over exactly these nodes, which all pass."""
     candidates = [offers[name] for name in names]
-    scale = scale_of(candidates, speeds)
+    scale = scale_of(candidates, speeds, entries)
     sums = [exact(_sum_of(offer, speeds, scale, weights)) for offer in candidates]
     found = Ranking(names, candidates, np.arange(len(sums)), scale, np.array(sums, dtype=np.int64))
     found.measure()

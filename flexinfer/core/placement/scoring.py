@@ -1,15 +1,17 @@
 """The sum that ranks nodes, and the score 0..10 kube-scheduler gets.
 
-``sum = tps * w - util * w - cost * w - kv * w + ratio * w`` with ``tps``, ``util``, ``cost`` and ``kv`` on 0..100
-and the ratio on 0..1, so speed usually leads and headroom decides between equals. Sums are compared as integers: the
-order of nodes then changes nothing, and a score is one division.
+``sum = tps * w - util * w - cost * w - kv * w + ratio * w + cache * w``, the ratio on 0..1 and all others on 0..100, so
+speed usually leads and headroom decides between equals. Sums are compared as integers: the order of nodes then
+changes nothing, and a score is one division.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from flexinfer.contracts.events import Term
+from msgspec import UnsetType
+
+from flexinfer.contracts.events import CachedModel, Term
 from flexinfer.contracts.extender import MAX_SCORE
 from flexinfer.core.placement.offers import Offer
 from flexinfer.core.placement.speeds import Speed, Speeds
@@ -19,6 +21,13 @@ PARTS = 10_000  # of a point, to which sums are rounded: small enough to matter 
 UNIT = 2 * MAX_SCORE * PARTS  # one point of a sum; the factor makes halves of a tenth of a spread whole numbers
 MIN_SPREAD = 20 * UNIT  # below it differences are noise and stay small
 MAX_WEIGHT = 1e6
+
+# Terms as explanations name them, and the field of Weights of each.
+TERMS = {
+    "tps": "tps", "util": "util", "cost": "cost", "kvCache": "kv_cache", "vramFree": "vram_free", "cache": "cache",
+}  # fmt: skip
+SUBTRACTED = frozenset({"util", "cost", "kvCache"})
+OFF = frozenset({"cache"})  # by default: not told of unless somebody gave a weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +39,16 @@ class Weights:
     cost: float = 0.1
     kv_cache: float = 0.3
     vram_free: float = 10.0
+    cache: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("tps", "util", "cost", "kv_cache", "vram_free"):
+        for name in TERMS.values():
             check_weight(name, getattr(self, name))
+
+    def told(self) -> dict[str, float]:
+        """By the names of terms; those that are off are left out."""
+        found = {name: float(getattr(self, field)) for name, field in TERMS.items()}
+        return {name: weight for name, weight in found.items() if weight or name not in OFF}
 
 
 def check_weight(name: str, value: float) -> None:
@@ -44,14 +59,16 @@ def check_weight(name: str, value: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a set of candidates is normalised by. ``best_tps`` None: nobody measured; ``dearest`` None: no prices."""
+    """What a set of candidates is held against. ``best_tps`` None: nobody measured; ``dearest`` None: no prices;
+    ``entries``: the weights asked for, as nodes' caches name them."""
 
     best_tps: float | None = None
     dearest: float | None = None
     unpriced_share: float = 0.0
+    entries: frozenset[str] = frozenset()
 
 
-def scale_of(candidates: Sequence[Offer], speeds: Speeds) -> Scale:
+def scale_of(candidates: Sequence[Offer], speeds: Speeds, entries: frozenset[str] = frozenset()) -> Scale:
     """Over the nodes asked about."""
     classes = {(offer.device_class, offer.driver_major) for offer in candidates}
     found = [speeds.of(*one) for one in classes]
@@ -59,7 +76,7 @@ def scale_of(candidates: Sequence[Offer], speeds: Speeds) -> Scale:
     prices = [offer.cost for offer in candidates if offer.cost is not None]
     dearest = max(prices, default=None)
     middle = median(100 * price / dearest for price in prices) if dearest else 0.0
-    return Scale(max(measured, default=None), dearest, middle)
+    return Scale(max(measured, default=None), dearest, middle, entries)
 
 
 def tps_share(speed: Speed | None, scale: Scale) -> float:
@@ -76,6 +93,13 @@ def cost_share(cost: float | None, scale: Scale) -> float:
     return scale.unpriced_share if cost is None else 100 * cost / scale.dearest
 
 
+def cache_share(cached: tuple[CachedModel, ...] | UnsetType, entries: frozenset[str]) -> float:
+    """100 where all weights asked for are in the node's cache already, else 0; a part saves no waiting."""
+    if not entries or isinstance(cached, UnsetType):
+        return 0.0
+    return 100.0 if entries <= {model.entry for model in cached} else 0.0
+
+
 def total(offer: Offer, speed: Speed | None, scale: Scale, weights: Weights) -> float:
     """The sum of one node."""
     return (
@@ -84,6 +108,7 @@ def total(offer: Offer, speed: Speed | None, scale: Scale, weights: Weights) -> 
         - weights.cost * cost_share(offer.cost, scale)
         - weights.kv_cache * offer.kv
         + weights.vram_free * offer.ratio
+        + weights.cache * cache_share(offer.cached, scale.entries)
     )
 
 
@@ -114,13 +139,17 @@ def terms(
     the result, in seconds."""
     age, speed_age = ages
     note = offer.note
-    return (
+    found = (
         _term("tps", tps_share(speed, scale), weights.tps, speed_age, tps_note(speed, scale)),
         _term("util", offer.util, -weights.util, age, note),
         _term("cost", cost_share(offer.cost, scale), -weights.cost, None, cost_note(offer.cost, scale)),
         _term("kvCache", offer.kv, -weights.kv_cache, age, note),
         _term("vramFree", offer.ratio, weights.vram_free, age, note),
     )
+    if not weights.cache and not scale.entries:
+        return found
+    share = cache_share(offer.cached, scale.entries)
+    return (*found, _term("cache", share, weights.cache, None, cache_note(offer.cached, scale.entries)))
 
 
 def _term(name: str, value: float, signed: float, age: float | None, note: str) -> Term:
@@ -145,3 +174,13 @@ def cost_note(cost: float | None, scale: Scale) -> str:
     if scale.dearest is None:
         return "no node has a price"
     return "no price: the median of the others" if cost is None else ""
+
+
+def cache_note(cached: tuple[CachedModel, ...] | UnsetType, entries: frozenset[str]) -> str:
+    """Why the share is 0."""
+    if not entries:
+        return "the pod names no weights"
+    if isinstance(cached, UnsetType):
+        return "not known: this node shares no cache"
+    here = len(entries & {model.entry for model in cached})
+    return "" if here == len(entries) else f"{here} of {len(entries)} here" if here else "not here"

@@ -10,12 +10,10 @@ from flexinfer.contracts.events import PlacementDecided, ShadowRanking
 from flexinfer.core.placement.boards import Board
 from flexinfer.core.placement.names import Rows
 from flexinfer.core.placement.ranking import Ranking
-from flexinfer.core.placement.scoring import UNIT, Weights
+from flexinfer.core.placement.scoring import TERMS, UNIT, Weights
 from flexinfer.core.placement.speeds import Speeds
 from flexinfer.core.placement.sums import summed
 
-# Terms as explanations name them, and the field of Weights.
-TERMS = {"tps": "tps", "util": "util", "cost": "cost", "kvCache": "kv_cache", "vramFree": "vram_free"}
 SHOWN = 5
 
 
@@ -28,18 +26,19 @@ def overridden(weights: Weights, changes: dict[str, float]) -> Weights:
     return Weights(**(values | {TERMS[name]: value for name, value in changes.items()}))
 
 
-def shadowed(board: Board, rows: Rows, speeds: Speeds, weights: Weights, leader: int) -> ShadowRanking:
+def shadowed(
+    board: Board, rows: Rows, speeds: Speeds, weights: Weights, entries: frozenset[str], leader: int
+) -> ShadowRanking:
     """What ``weights`` say about the nodes at ``rows``, of which the real ranking put the one at ``leader`` first."""
-    scale, sums = summed(board, rows, speeds, weights)
+    scale, sums = summed(board, rows, speeds, weights, entries)
     ranking = Ranking(board.roster.names, (), rows, scale, sums)
     ranking.measure()
     behind = ranking.best - int(sums[leader])
     # Among equals the real leader is as good as any.
     best = leader if behind == 0 else ranking.leader(board.roster.ranks().take(rows))
     return ShadowRanking(
-        weights={name: getattr(weights, part) for name, part in TERMS.items()},
-        node=ranking.name(best), behind=behind / UNIT, lost=ranking.lost(leader),
-    )  # fmt: skip
+        weights=weights.told(), node=ranking.name(best), behind=behind / UNIT, lost=ranking.lost(leader)
+    )
 
 
 @dataclass(slots=True)

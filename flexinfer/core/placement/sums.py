@@ -26,7 +26,7 @@ class Scores:
     ranking: Ranking
 
 
-def summed(board: Board, rows: Rows, speeds: Speeds, weights: Weights) -> tuple[Scale, Sums]:
+def summed(board: Board, rows: Rows, speeds: Speeds, weights: Weights, entries: frozenset[str]) -> tuple[Scale, Sums]:
     """What the nodes at ``rows``, which all pass, are normalised by, and their sums in scoring.UNIT.
 
     The operations and their order are those of the plain form, so each rounding is the same.
@@ -42,7 +42,7 @@ def summed(board: Board, rows: Rows, speeds: Speeds, weights: Weights) -> tuple[
     middle = 0.0
     if dearest and len(priced) < len(costs):
         middle = median((100 * priced / dearest).tolist())
-    scale = Scale(max(measured, default=None), dearest, middle)
+    scale = Scale(max(measured, default=None), dearest, middle, entries)
     shares = np.zeros(len(board.kinds))
     for number, speed in found.items():
         shares[number] = weights.tps * tps_share(speed, scale)
@@ -52,6 +52,8 @@ def summed(board: Board, rows: Rows, speeds: Speeds, weights: Weights) -> tuple[
         total -= weights.cost * np.where(unpriced, middle, 100 * costs / dearest)
     total -= weights.kv_cache * board.kv.take(rows)
     total += weights.vram_free * board.ratios.take(rows)
+    if weights.cache and entries:
+        total += weights.cache * board.shelf(entries).take(rows)
     total *= PARTS
     np.rint(total, out=total)
     sums = total.astype(np.int64)
@@ -59,9 +61,9 @@ def summed(board: Board, rows: Rows, speeds: Speeds, weights: Weights) -> tuple[
     return scale, sums
 
 
-def ranked(board: Board, rows: Rows, speeds: Speeds, weights: Weights) -> Ranking:
+def ranked(board: Board, rows: Rows, speeds: Speeds, weights: Weights, entries: frozenset[str]) -> Ranking:
     """The nodes at ``rows``, which all pass, as they are now."""
-    scale, sums = summed(board, rows, speeds, weights)
+    scale, sums = summed(board, rows, speeds, weights, entries)
     found = Ranking(board.roster.names, board.offers, rows, scale, sums)
     found.measure()
     if len(rows) <= COMPACT:

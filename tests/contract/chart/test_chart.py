@@ -10,7 +10,11 @@ import yaml
 from chart_rendering import EVERYTHING, VARIANTS, Object, Refuse, Render, one, pods
 
 from flexinfer import cli
+from flexinfer.apps.scheduler import shadow_of
+from flexinfer.config import people
 from flexinfer.config.common import env_name, parse
+from flexinfer.config.scheduler import SchedulerSettings
+from flexinfer.core.placement.scoring import Weights
 
 NEWEST = ("1.35", "1.36", "1.37")
 FOREIGN = ("ServiceMonitor", "PodMonitor", "PrometheusRule", "CustomResourceDefinition")
@@ -187,22 +191,40 @@ def test_kube_scheduler_follows_the_version_of_the_cluster(render: Render, versi
 def test_weights_and_port_reach_the_extender_and_kube_scheduler(render: Render) -> None:
     objects = render(*(part for pair in (
         "scheduler.port=9000", "scheduler.weights.tps=0.9", "scheduler.weights.util=0", "scheduler.weights.cost=0.5",
-        "scheduler.weights.kvCache=1", "scheduler.weights.vramFree=20",
+        "scheduler.weights.kvCache=1", "scheduler.weights.vramFree=20", "scheduler.weights.cache=0.25",
     ) for part in ("--set", pair)))  # fmt: skip
     [extender, _] = one(objects, "Deployment", "flexinfer-scheduler")["spec"]["template"]["spec"]["containers"]
     env = {entry["name"]: entry.get("value") for entry in extender["env"]}
     config = yaml.safe_load(one(objects, "ConfigMap", "flexinfer-scheduler")["data"]["scheduler.yaml"])
 
-    assert [env[f"FLEXINFER_WEIGHT_{name}"] for name in ("TPS", "UTIL", "COST", "KV_CACHE", "VRAM_FREE")] == [
-        "0.9", "0", "0.5", "1", "20",
+    assert [env[f"FLEXINFER_WEIGHT_{name}"] for name in ("TPS", "UTIL", "COST", "KV_CACHE", "VRAM_FREE", "CACHE")] == [
+        "0.9", "0", "0.5", "1", "20", "0.25",
     ]  # fmt: skip
     assert one(objects, "Service", "flexinfer-scheduler")["spec"]["ports"][0]["port"] == 9000
     assert config["extenders"][0]["urlPrefix"] == "http://127.0.0.1:9000"
 
 
+    assert "FLEXINFER_SHADOW_WEIGHTS" not in env
 def test_an_existing_scheduler_gets_its_configuration_instead(render: Render) -> None:
     objects = render("--set", "scheduler.kubeScheduler.enabled=false")
     config = yaml.safe_load(one(objects, "ConfigMap", "flexinfer-scheduler")["data"]["extenders.yaml"])
+
+def test_weights_under_trial_are_read_by_the_extender(render: Render) -> None:
+    objects = render("--set", "scheduler.shadowWeights.kvCache=0", "--set", "scheduler.shadowWeights.cache=0.5")
+    [extender, _] = one(objects, "Deployment", "flexinfer-scheduler")["spec"]["template"]["spec"]["containers"]
+    given = {entry["name"]: entry["value"] for entry in extender["env"] if entry["name"] == "FLEXINFER_SHADOW_WEIGHTS"}
+
+    found = shadow_of(parse(SchedulerSettings, "flexinfer-sched", (), given))
+
+    assert found == Weights(kv_cache=0.0, cache=0.5)
+
+
+@pytest.mark.parametrize("value", ["speed=1", "tps=-1", "tps=fast"])
+def test_weights_under_trial_that_make_no_sense_are_refused(refuse: Refuse, value: str) -> None:
+    said = refuse("--set", f"scheduler.shadowWeights.{value}")
+
+    assert re.search(r"shadowWeights|propertyName .speed.", said)
+
 
     assert config["extenders"][0]["urlPrefix"] == "http://flexinfer-scheduler.flexinfer-system.svc:8000"
     assert len(one(objects, "Deployment", "flexinfer-scheduler")["spec"]["template"]["spec"]["containers"]) == 1

@@ -5,10 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import (
     BenchCompleted,
+    CachedModel,
     Cpu,
     Device,
     DeviceTelemetry,
@@ -58,9 +60,13 @@ class Fleet:
         fold(self.view, self._mint(source).mint(data, at), self.now)
 
     def node(self, name: str, *kinds: str, cpu: Cpu | None = None, cost: float | None = None, **live: Any) -> None:
-        """A node with these cards and, unless ``live`` has ``silent``, telemetry with them idle."""
+        """A node with these cards and, unless ``live`` has ``silent``, telemetry with them idle. ``held``: entries of
+        its shared cache; without, it shares none."""
         devices = tuple(card(kind, index, name) for index, kind in enumerate(kinds))
-        self.tell(name, NodeHardware(node=name, devices=devices, cpu=cpu or Cpu(model="AMD EPYC", threads=16)))
+        held = live.pop("held", None)
+        cached = UNSET if held is None else tuple(CachedModel(entry=entry, source="hf://m", bytes=1) for entry in held)
+        cpu = cpu or Cpu(model="AMD EPYC", threads=16)
+        self.tell(name, NodeHardware(node=name, devices=devices, cpu=cpu, cached=cached))
         self.view.node(name).cost = cost
         if not live.pop("silent", False):
             self.live(name, **live)
@@ -146,6 +152,7 @@ def pod() -> Callable[..., PodObject]:
             "key": "flexinfer.ai/benchmark-key", "vram": "flexinfer.ai/gpu.vram-estimate-mb",
             "arch": "flexinfer.ai/gpu.arch", "vendor": "flexinfer.ai/gpu.vendor",
             "quantization": "flexinfer.ai/quantization", "backend": "flexinfer.ai/backend",
+            "entries": "flexinfer.ai/cache-entry",
         }  # fmt: skip
         resources = {"limits": {resource: gpus}} if gpus else {}
         return msgspec.convert(

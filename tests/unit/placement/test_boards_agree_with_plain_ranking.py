@@ -15,11 +15,13 @@ from flexinfer.core.placement.scoring import Weights
 from flexinfer.core.placement.speeds import speeds_of
 
 NAMES = tuple(f"n{number}" for number in range(8))
+SHELVES = (None, (), ("m",), ("m", "adapter"))
+WEIGHTS = Weights(cache=0.3)
 KINDS = (("4090",), ("3090",), ("4090", "4090"), ("7900",), (), ("p40",))
 
 steps = st.one_of(
     st.tuples(st.just("live"), st.sampled_from(NAMES), st.floats(0, 100), st.floats(0, 1)),
-    st.tuples(st.just("hardware"), st.sampled_from(NAMES), st.sampled_from(KINDS)),
+    st.tuples(st.just("hardware"), st.sampled_from(NAMES), st.sampled_from(KINDS), st.sampled_from(SHELVES)),
     st.tuples(st.just("status"), st.sampled_from(NAMES), st.sampled_from(["online", "draining", "offline"])),
     st.tuples(st.just("result"), st.sampled_from(["4090", "3090", "7900"]), st.floats(1, 100)),
     st.tuples(st.just("cost"), st.sampled_from(NAMES), st.sampled_from([None, 0.0, 1.0, 3.5])),
@@ -36,8 +38,8 @@ def apply(fleet, pod, step) -> None:
         case "live", name, util, free:
             if name in fleet.view.nodes and fleet.view.nodes[name].hardware:
                 fleet.live(name, util, free)
-        case "hardware", name, kinds:
-            fleet.node(name, *kinds, silent=True)
+        case "hardware", name, kinds, held:
+            fleet.node(name, *kinds, silent=True, held=held)
         case "status", name, state:
             fleet.status(name, state)
         case "result", kind, speed:
@@ -57,7 +59,7 @@ def plainly(view, demand, names, now):
     tick(view, now)
     offers = {name: offer_of(view.node(name), demand.kind, now) for name in names}
     passed = [name for name in names if refusal(offers[name], demand.per_device_mib) is None]
-    ranking = rank(passed, offers, speeds_of(view, demand.workload), Weights())
+    ranking = rank(passed, offers, speeds_of(view, demand.workload), WEIGHTS, demand.entries)
     return passed, ranking
 
 
@@ -65,8 +67,11 @@ def plainly(view, demand, names, now):
 @given(st.lists(steps, max_size=40))
 def test_boards_equal_the_plain_form_after_any_history(make_fleet, pod, history):
     fleet = make_fleet()
-    pods = [pod("a", key="w"), pod("b", key="w", vram="9000"), pod("c", gpus=2), pod("d", gpus=0, key="w")]
-    desk = Desk(fleet.view, Weights())
+    pods = [
+        pod("a", key="w", entries="m"), pod("b", key="w", vram="9000", entries="m,adapter"), pod("c", gpus=2),
+        pod("d", gpus=0, key="w", entries="m"),
+    ]  # fmt: skip
+    desk = Desk(fleet.view, WEIGHTS)
     lists: dict[tuple[str, ...], Asked] = {}  # the same object for the same list, as the wire keeps them
     for step in history:
         if step[0] == "keep":

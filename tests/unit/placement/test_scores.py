@@ -5,13 +5,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
-from flexinfer.contracts.events import BenchCompleted
+from flexinfer.contracts.events import BenchCompleted, CachedModel
 from flexinfer.core.placement.offers import Offer
 from flexinfer.core.placement.ranking import rank
 from flexinfer.core.placement.scoring import Scale, Weights, cost_share, terms, total
 from flexinfer.core.placement.speeds import Speeds
 
+WANTED = frozenset({"m", "adapter"})
+MODEL, ADAPTER = (CachedModel(entry=entry, source="hf://m", bytes=1) for entry in ("m", "adapter"))
 percent = st.floats(0, 100)
 offers = st.builds(
     Offer,
@@ -22,6 +25,7 @@ offers = st.builds(
     ratio=st.floats(0, 1),
     cost=st.none() | st.floats(0, 1000),
     device_class=st.sampled_from(["a", "b", "c", "unmeasured"]),
+    cached=st.sampled_from([UNSET, (), (ADAPTER,), (MODEL,), (MODEL, ADAPTER)]),
 )
 fleets = st.lists(offers, min_size=1, max_size=8).map(
     lambda found: [replace(offer, node=f"n{position}") for position, offer in enumerate(found)]
@@ -43,11 +47,12 @@ def measured(by_class: dict[str, float]) -> Speeds:
 
 
 def scores(fleet: list[Offer], by_class: dict[str, float], weights: Weights | None = None) -> dict[str, int]:
-    found = rank([o.node for o in fleet], {o.node: o for o in fleet}, measured(by_class), weights or Weights())
+    by_name = {offer.node: offer for offer in fleet}
+    found = rank(list(by_name), by_name, measured(by_class), weights or Weights(cache=0.3), WANTED)
     return dict(zip(found.names, found.translated(range(10, -1, -1)), strict=True))
 
 
-@given(fleets, speeds, st.builds(Weights, *[st.floats(0, 1e6)] * 5))
+@given(fleets, speeds, st.builds(Weights, *[st.floats(0, 1e6)] * 6))
 def test_scores_are_whole_numbers_from_0_to_10_and_somebody_gets_10(fleet, by_class, weights):
     found = scores(fleet, by_class, weights)
 
@@ -75,6 +80,14 @@ def test_a_node_that_gets_better_never_loses_points(fleet, by_class, field, part
     assert scores(improved, by_class)[first.node] >= scores(fleet, by_class)[first.node]
 
 
+@given(fleets, speeds, st.floats(0, 10))
+def test_a_node_that_fetched_the_weights_never_loses_points(fleet, by_class, weight):
+    weights = Weights(cache=weight)
+    fetched = [replace(fleet[0], cached=(MODEL, ADAPTER)), *fleet[1:]]
+
+    assert scores(fetched, by_class, weights)["n0"] >= scores(fleet, by_class, weights)["n0"]
+
+
 @given(fleets, speeds, st.floats(1, 10))
 def test_a_faster_class_never_loses_points(fleet, by_class, factor):
     name = fleet[0].device_class
@@ -86,10 +99,10 @@ def test_a_faster_class_never_loses_points(fleet, by_class, factor):
     assert faster[fleet[0].node] >= scores(fleet, by_class)[fleet[0].node]
 
 
-@given(offers, speeds, st.builds(Weights, *[st.floats(0, 100)] * 5))
+@given(offers, speeds, st.builds(Weights, *[st.floats(0, 100)] * 6))
 def test_terms_add_up_to_the_sum(offer, by_class, weights):
     speed = measured(by_class).of(offer.device_class, "")
-    scale = Scale(best_tps=max(by_class.values(), default=None), dearest=1000.0, unpriced_share=33.0)
+    scale = Scale(max(by_class.values(), default=None), 1000.0, 33.0, WANTED)
 
     found = 0.0
     for term in terms(offer, speed, scale, weights, (None, None)):
@@ -155,7 +168,7 @@ def test_weights_that_make_no_sense_are_refused(value):
 def test_each_term_decides_when_all_else_is_equal():
     for better, worse in (
         ({"util": 0.0}, {"util": 50.0}), ({"kv": 0.0}, {"kv": 50.0}), ({"ratio": 1.0}, {"ratio": 0.5}),
-        ({"cost": 1.0}, {"cost": 9.0}),
+        ({"cost": 1.0}, {"cost": 9.0}), ({"cached": (MODEL, ADAPTER)}, {"cached": (MODEL,)}),
     ):  # fmt: skip
         found = scores([node("a", **better), node("b", **worse)], {})
         assert found["a"] == 10 > found["b"], better

@@ -94,7 +94,7 @@ def test_a_policy_file_is_weights_too(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--weights", "speed=1"], "no weight 'speed'; weights are tps, util, cost, kvCache, vramFree"),
+        (["--weights", "speed=1"], "no weight 'speed'; weights are tps, util, cost, kvCache, vramFree, cache"),
         (["--weights", "tps"], "'tps' is no weight"),
         (["--until", "noon"], "'noon' is no moment; write Unix seconds, 2026-11-29T19:16:00 or +90s"),
         (["--until", "+soon"], "'soon' is not a duration"),
