@@ -1,15 +1,18 @@
 """The benchmarker beside aiperf and the engine's own clock, on one llama.cpp server in one run.
 
 Each round measures every concurrency twice, once with flexinfer's driver and once with aiperf, in alternating
-order; medians over the rounds are compared. Both send the same number of requests with prompts of 64 tokens made by
-the same generator, `ignore_eos`, no prompt cache, as many tokens (--tokens), a connection per request.
+order; medians over the rounds are compared. Both send the same number of requests with prompts of 16 tokens made by
+the same generator, `ignore_eos`, no prompt cache, as many tokens (--tokens), a connection per request. The engine has
+the first core for itself and both clients share the others: one that took its core would slow it unseen.
 
 The speed of an engine on a shared machine wanders by more than a client errs, so each client is held to what the
 engine's own log says of *that client's* requests: completion tokens / sum of request durations as the client saw
 them, against tokens / sum of (prompt eval time + eval time). `flexinfer_vs_aiperf_percent` is the difference. The
-raw speeds and their difference (`raw_…_percent`) stand beside it, to be taken as they are where the machine is quiet;
-a total counts what passes between requests, too, and the last wave of four streams. Every token the engine
-logs must be counted by the client, else the script ends with an error. Last, the spread of ten whole flexinfer runs.
+raw speeds and their difference (`raw_…_percent`) stand beside it, to be taken as they are where the machine is quiet.
+The engine's account of a request begins with the batch it is first part of: one that comes a few ms after three others
+waits for the batch of their prompts, and only its client sees that. Hence short prompts and long answers. A total
+counts what passes between requests, too, and the last wave of four streams. Every token the engine logs must be
+counted by the client, else the script ends with an error. Last, the spread of ten whole flexinfer runs.
 
 aiperf is no dependency of the project: pip install aiperf into a virtual environment of its own, then
 
@@ -44,11 +47,12 @@ from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.process import run_app
 
 CONCURRENCY = (1, 4)
-PROMPT_TOKENS = 64
+PROMPT_TOKENS = 16
 LEAST_ROUNDS = 3
 GOAL_PERCENT = 3.0
 MODEL = "smollm2"
-
+_CORES = sorted(os.sched_getaffinity(0))
+ENGINE_CORES, CLIENT_CORES = set(_CORES[:1]), set(_CORES[1:] or _CORES)
 
 _TIMING = re.compile(r"task (\d+) \|\s+(prompt )?eval time =\s+([\d.]+) ms /\s+(\d+) tokens")
 
@@ -68,6 +72,7 @@ class Engine:
              "--port", str(port), "-np", "4", "-c", "4096", "-t", str(threads)],
             stdout=subprocess.DEVNULL, stderr=log.open("w"),
         )  # fmt: skip
+        os.sched_setaffinity(self._process.pid, ENGINE_CORES)
         self._log = log
         for _ in range(300):
             try:
@@ -108,6 +113,7 @@ async def ours(engine: Engine, concurrency: int, requests: int, tokens: int, see
         min_duration_seconds=0.0,
         batch_size=tokens,
         concurrency=(concurrency,),
+        prompt_tokens=(PROMPT_TOKENS,),
     )
     mark = engine.mark()
     found = await drive(engine, settings, seed)
@@ -247,6 +253,7 @@ def main() -> int:
     command.add_argument("--repeats", type=int, default=10)
     command.add_argument("--output", type=Path)
     args = command.parse_args()
+    os.sched_setaffinity(0, CLIENT_CORES)
     with tempfile.TemporaryDirectory() as folder:
         return measure(args, Engine(args.threads, Path(folder) / "engine.log"))
 
@@ -257,6 +264,7 @@ def measure(args: argparse.Namespace, engine: Engine) -> int:
         "what": "tokens/s of flexinfer and aiperf on one llama.cpp server, interleaved, medians",
         "machine": f"{platform.machine()}, {os.cpu_count()} threads, Python {platform.python_version()}",
         "engine_threads": args.threads,
+        "prompt_tokens": PROMPT_TOKENS,
         "tokens_per_request": args.tokens,
     }
 
