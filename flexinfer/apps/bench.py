@@ -97,6 +97,10 @@ async def _result(settings: BenchSettings, subject: Subject, report: Report, wat
     plan, found = await measure_server(
         settings, subject.backend, subject.key, SystemClock(), Listener(ready, report.sample)
     )
+    if watch.witness.hardware is None:
+        # A bus that was away or late before: the mark of a virtual node and the check of its class need it.
+        await watch.look()
+        watch.witness.check(subject.device_class)
     headline = next(r for r in found.results if r.stage.kind == "headline")
     return summarise(
         watch.witness.located(subject),
@@ -123,7 +127,7 @@ class _Watch:
         self._tasks = tasks
 
     async def look(self) -> None:
-        """Which node it is and what it has, read once, before the measurement, which it would disturb."""
+        """Which node it is and what it has; never during the measurement, which it would disturb."""
         if self._bus is None:
             return
         try:

@@ -21,9 +21,13 @@ from flexinfer.testing.fake_engine import FakeEngine
 
 @dataclass
 class RememberingBus:
-    """The part of ports.Bus a benchmark uses. ``away``: nothing durable is stored. ``facts`` are its state."""
+    """The part of ports.Bus a benchmark uses. ``facts`` are its state.
+
+    ``away``: nothing durable is stored. ``silent_until``: no question is answered before an event of that type came.
+    """
 
     away: bool = False
+    silent_until: type | None = None
     facts: tuple[Event, ...] = ()
     events: list[Event] = field(default_factory=list)
     durable: list[str] = field(default_factory=list)
@@ -39,7 +43,7 @@ class RememberingBus:
         sink(Snapshot(tuple(types), await self.state(types, names), 1))
 
     async def state(self, types, names=()) -> tuple[Event, ...]:
-        if self.away:
+        if self.away or (self.silent_until and not self.of(self.silent_until)):
             raise BusUnavailable("away")
         found = (event for event in self.facts if isinstance(event.data, tuple(types)))
         return tuple(event for event in found if set(names) <= set(TOPIC_OF[type(event.data)].tokens(event.data)))

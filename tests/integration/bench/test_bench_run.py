@@ -123,6 +123,17 @@ async def test_a_declared_node_gives_a_result_marked_virtual(bus, short):
     assert bus.of(BenchCompleted)[0].virtual
 
 
+@pytest.mark.parametrize(("threads", "code"), [(2, EXIT_DONE), (8, EXIT_REFUSED)])
+async def test_a_bus_that_was_away_at_the_start_is_asked_again_at_the_end(
+    engine: FakeEngine, bus, short, threads, code
+):
+    mint = EventMint.start("agent", "node-a", "boot", lambda: 1000.0)
+    hardware = NodeHardware(node="node-a", cpu=Cpu(model="fake", threads=threads), virtual=True)
+    bus.facts, bus.silent_until = (mint.mint(hardware),), BenchSample
+    assert await measure(short(), bus, asyncio.Event()) == code
+    assert [done.virtual for done in bus.of(BenchCompleted)] == ([True] if code == EXIT_DONE else [])
+
+
 async def test_power_of_the_node_becomes_energy_per_token(engine: FakeEngine, bus, short):
     now = time.time()
     gpu = Device(index=0, uuid="g", vendor="NVIDIA", product="L4", arch="sm_89", memory_mib=24576)
