@@ -56,6 +56,7 @@ class EventRecorder:
         self._known: OrderedDict[_Key, _Series] = OrderedDict()
         self._pending: OrderedDict[_Key, None] = OrderedDict()
         self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._held_until = 0.0
         self._failures = 0
 
@@ -117,8 +118,13 @@ class EventRecorder:
             del self._known[key]
 
     async def _write(self, series: _Series) -> None:
+        async with self._writing:  # a flush comes beside what is under way: one Event would be made twice
+            if series.key in self._pending:
+                await self._send(series)
+
+    async def _send(self, series: _Series) -> None:
         # Taken off first: an emit during the write queues the series again, to its due time.
-        self._pending.pop(series.key, None)
+        del self._pending[series.key]
         count = series.count
         try:
             if series.written:
@@ -138,6 +144,9 @@ class EventRecorder:
             self._pending[series.key] = None
             return
         except KubeError as err:
+            if not series.written and err.reason == "AlreadyExists":
+                self._arrived(series, count)
+                return
             _DROPPED.labels(why="refused").inc()
             log.warning("event %s about %s was refused: %s", series.key[5], series.reference["name"], err)
         else:
@@ -145,6 +154,13 @@ class EventRecorder:
             _WRITTEN.labels(type=series.key[4]).inc()
         self._failures = 0
         series.due = self._clock.monotonic() + REPEAT_SECONDS
+
+    def _arrived(self, series: _Series, count: int) -> None:
+        """The name is random, so what exists is this Event: an earlier try was stored and only its answer was lost."""
+        series.written = 1
+        if count > 1:
+            self._pending[series.key] = None
+        _WRITTEN.labels(type=series.key[4]).inc()
 
     def _hold(self, series: _Series, asked: float | None) -> None:
         """The API is away: keep the series, and wait before trying any."""

@@ -1,10 +1,13 @@
 """Kubernetes Events: aggregated, bounded, and never in the way."""
 
+import asyncio
+
 import pytest
 
 from flexinfer.adapters.kube import recorder as module
 from flexinfer.adapters.kube.recorder import EventRecorder
 from flexinfer.contracts.kubernetes import CONFIGMAPS, EVENTS
+from flexinfer.ports import KubeUnavailable
 from flexinfer.telemetry import metrics
 
 NS = "default"
@@ -117,6 +120,74 @@ async def test_an_outage_delays_and_loses_nothing(api, direct, link, regarding, 
     task.cancel()
 
     assert len(await events(direct)) == 1
+
+
+class LostAnswer:
+    """The API through a link that breaks once an Event is stored and before the server's answer is back."""
+
+    def __init__(self, api) -> None:
+        self._api = api
+        self.creates = 0
+
+    async def create(self, *args):
+        self.creates += 1
+        await self._api.create(*args)
+        if self.creates == 1:
+            raise KubeUnavailable("the connection broke")
+
+    async def patch(self, *args, **options):
+        return await self._api.patch(*args, **options)
+
+
+async def test_an_event_whose_answer_was_lost_is_there_and_goes_on_as_a_series(api, direct, regarding):
+    clock, lossy = Time(), LostAnswer(api)
+    recorder = EventRecorder(lossy, "scheduler", clock)
+    counted = ("flexinfer_kube_events_dropped_total", {"why": "refused"})
+    before = metrics.value_of(*counted)
+    recorder.emit(regarding, "Normal", "PlacementRanked", "a leads")
+    await recorder.flush()
+    recorder.emit(regarding, "Normal", "PlacementRanked", "a leads")
+    for _ in range(2):
+        clock.at += 60
+        await recorder.flush()
+
+    (event,) = await events(direct)
+    assert lossy.creates == 2
+    assert event["series"]["count"] == 2
+    assert metrics.value_of(*counted) == before
+
+
+async def test_a_flush_beside_a_write_under_way_makes_one_event(api, direct, regarding, tasks, until):
+    counted = ("flexinfer_kube_events_dropped_total", {"why": "refused"})
+    before = metrics.value_of(*counted)
+
+    class Slow(LostAnswer):
+        def __init__(self, api) -> None:
+            super().__init__(api)
+            self.go = asyncio.Event()
+
+        async def create(self, *args):
+            self.creates += 1
+            await self.go.wait()
+            await self._api.create(*args)
+
+    slow = Slow(api)
+    recorder = EventRecorder(slow, "scheduler", Time())
+    recorder.emit(regarding, "Normal", "PlacementRanked", "a leads")
+    running = tasks.once("events", recorder.run())
+    await until(lambda: slow.creates == 1)
+    recorder.emit(regarding, "Normal", "PlacementRanked", "a leads")
+    flushing = tasks.once("flush", recorder.flush(60.0))
+    for _ in range(10):
+        await asyncio.sleep(0)  # a turn of the loop: it is at its first write
+    slow.go.set()
+    await flushing
+    await recorder.flush(60.0)
+    running.cancel()
+
+    (event,) = await events(direct)
+    assert event["series"]["count"] == 2
+    assert (slow.creates, metrics.value_of(*counted)) == (1, before)
 
 
 async def test_a_flood_is_bounded_and_counted(api, regarding, monkeypatch):
