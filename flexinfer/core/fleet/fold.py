@@ -44,14 +44,19 @@ def fold(view: FleetView, fact: Event | KubeDelta, now: float) -> bool:
 
 
 def replace_state(view: FleetView, types: Sequence[type[EventData]], events: Iterable[Event], now: float) -> None:
-    """The complete stored state of these event types: fold it, and drop what is missing from it."""
+    """The complete stored state of these event types: fold it, and drop what is missing from it.
+
+    A bus that lost its disk has forgotten everybody at once; that is no news of a node whose object is still there.
+    What was known of it stands until its agent speaks, its telemetry aging meanwhile.
+    """
     kept: set[str] = set()
     for event in events:
         kept.add(order_key(event.data))
         _event(view, event, now, live=False)
     view.degraded = False
     for name, node in view.nodes.items():
-        if _drop_missing(view, name, types, kept) or node.assumed:
+        stands = node.exists and not node.assumed
+        if (not stands and _drop_missing(view, name, types, kept)) or node.assumed:
             node.assumed = False
             view.touch(name)
     if BenchCompleted in types:

@@ -15,7 +15,7 @@ from flexinfer.contracts.events import (
     NodeStatus,
     NodeTelemetry,
 )
-from flexinfer.core.fleet.fold import STATE_TYPES, fold, replace_state
+from flexinfer.core.fleet.fold import STATE_TYPES, fold, replace_objects, replace_state
 from flexinfer.core.fleet.view import FleetView
 
 NOW = 1_800_000_000.0
@@ -119,6 +119,17 @@ def test_a_snapshot_drops_what_it_does_not_hold():
     assert view.nodes["a"].telemetry is None
     assert view.nodes["b"].hardware is not None
     assert (view.results, view.by_workload) == ({}, {})
+
+
+def test_a_bus_that_forgot_everybody_is_no_news_of_nodes_that_are_still_there():
+    view = folded(minted([hardware("a", 1), telemetry("a", 1.0), hardware("b", 1)]))
+    replace_objects(view, "nodes", [{"metadata": {"name": "a"}}], NOW)
+
+    replace_state(view, STATE_TYPES, [], NOW)
+
+    assert view.nodes["a"].hardware is not None
+    assert view.nodes["a"].telemetry_at == NOW
+    assert view.nodes["b"].hardware is None
 
 
 def test_a_new_boot_replaces_the_old_one_whose_late_events_are_repeats():
