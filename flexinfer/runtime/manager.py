@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from flexinfer.contracts.events import (
     BenchCompleted,
@@ -39,6 +40,7 @@ USE: tuple[type[EventData], ...] = (ModelDemand, ModelLoad)
 OWN: tuple[type[EventData], ...] = (ModelPhase, ModelEndpoint)
 
 PROVISION_AGAIN = 2.0
+PROVISION_SECONDS = 20.0  # somebody may have deleted a stream by hand, and nobody is told of that
 FLEET_SECONDS = 5.0  # how long a fresh process waits for the bus to tell of the fleet before it decides without
 
 
@@ -90,7 +92,10 @@ class Manager:
         await self.pump.run()
 
     async def follow(self, *others: tuple[Sequence[type[EventData]], Callable[[BusFact], None]]) -> None:
-        """Provision the bus and follow it, again after each reconnect, until cancelled. ``others``: more sinks."""
+        """Provision the bus, again after each reconnect and now and then, and follow it, until cancelled.
+
+        ``others``: more sinks.
+        """
         self._bus.on_connect(self._connected.set)
         await self._connected.wait()
         await self._ensure()
@@ -99,8 +104,11 @@ class Manager:
             await self._bus.follow(types, sink)
         while True:
             self._connected.clear()
-            await self._connected.wait()
-            await self._ensure()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROVISION_SECONDS):
+                    await self._connected.wait()
+            if self._bus.connected:
+                await self._ensure()
 
     async def _ensure(self) -> None:
         """Buckets and stream exist with our limits; others wait for them."""

@@ -221,7 +221,13 @@ class NatsBus:
 
     async def ensure(self) -> None:
         """See ports.Bus."""
-        await provision(self._session(), self._limits)
+        session = self._session()
+        made = await provision(session, self._limits)
+        for bucket in made:
+            self._writer.renew(session, bucket)
+        # Hardware and demand are said again within seconds, by those whose they are; what we know of them stands.
+        for follow in self._follows:
+            follow.renew(made - {"nodes", "demand"})
 
     async def close(self) -> None:
         """Wait shortly for what was sent to be stored, then disconnect."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 from nats.aio.msg import Msg
@@ -51,7 +52,7 @@ class NatsFollow:
         self._first = asyncio.Event()
         self._closed = False
         self._wake = asyncio.Event()  # set with either of the two below
-        self._stale = False
+        self._stale = ""  # why a new snapshot is needed
         self._ended = False
         self._lingering = 0
         self._seen: set[str] = set()
@@ -77,6 +78,12 @@ class NatsFollow:
         self._ended = True
         self._wake.set()
 
+    def renew(self, buckets: AbstractSet[Bucket]) -> None:
+        """These were made anew: what they held is gone, so read again what depends on them."""
+        if any(topic.bucket in buckets for topic in self._topics):
+            self._stale = "renewed"
+            self._wake.set()
+
     async def close(self) -> None:
         """Stop delivering and free what the server holds for us."""
         self._closed = True
@@ -87,7 +94,7 @@ class NatsFollow:
     async def _run(self) -> None:
         while True:
             session = await self._link.up()
-            self._ended = self._stale = False
+            self._ended, self._stale = False, ""
             self._delivery.hold()
             try:
                 await self._subscribe(session)
@@ -136,7 +143,7 @@ class NatsFollow:
 
     def _on_slow(self) -> None:
         inbound.DROPPED.labels(reason="slow-reader").inc()
-        self._stale = True
+        self._stale = "slow-reader"
         self._wake.set()
 
     async def _stay(self, session: Session) -> None:
@@ -152,7 +159,7 @@ class NatsFollow:
                 return
             # Let the burst pass; the newest values are what counts.
             await asyncio.sleep(RETRY_FIRST)
-            reason, self._stale = "slow-reader", False
+            reason, self._stale = self._stale, ""
             self._delivery.hold()
 
     async def _resync(self, session: Session, reason: str) -> None:

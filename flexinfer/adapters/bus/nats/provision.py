@@ -88,20 +88,23 @@ def log_config(limits: Limits) -> dict[str, Any]:
     }
 
 
-async def provision(session: Session, limits: Limits) -> None:
-    """Make everything exist with these limits. Raises BusUnavailable, BusRefused."""
+async def provision(session: Session, limits: Limits) -> set[Bucket]:
+    """Make everything exist with these limits; the buckets that did not. Raises BusUnavailable, BusRefused."""
+    made: set[Bucket] = set()
     account = await session.api("INFO")
     fitted = limits.fit(int(account.get("limits", {}).get("max_storage", -1)))
     if fitted is not limits:
         log.warning("the bus account has less storage than wanted: all limits shrink alike", extra={"log": fitted.log})
     for bucket in BUCKETS:
         try:
-            await _exists(session, bucket_config(bucket, fitted))
+            if await _made(session, bucket_config(bucket, fitted)):
+                made.add(bucket)
         except ApiRefused as err:
             if err.code in _NO_ROOM:
                 raise BusRefused(f"no room on the bus for bucket {bucket_name(bucket)}: give it a larger disk") from err
             raise
     await _exists_somehow(session, fitted)
+    return made
 
 
 async def _exists_somehow(session: Session, limits: Limits) -> None:
@@ -109,7 +112,7 @@ async def _exists_somehow(session: Session, limits: Limits) -> None:
     size = limits.log
     while True:
         try:
-            await _exists(session, log_config(replace(limits, log=size)))
+            await _made(session, log_config(replace(limits, log=size)))
             break
         except ApiRefused as err:
             if err.code not in _NO_ROOM:
@@ -121,7 +124,8 @@ async def _exists_somehow(session: Session, limits: Limits) -> None:
         log.warning("%s is limited to %d MiB, the room left on the bus", LOG_STREAM, size // _MIB)
 
 
-async def _exists(session: Session, wanted: dict[str, Any]) -> None:
+async def _made(session: Session, wanted: dict[str, Any]) -> bool:
+    """Whether it had to be created; otherwise it is adjusted."""
     name = wanted["name"]
     present = await _config_of(session, name)
     if present is None:
@@ -133,9 +137,10 @@ async def _exists(session: Session, wanted: dict[str, Any]) -> None:
             present = await _config_of(session, name)  # somebody was faster, with other limits
         else:
             log.info("created %s", name)
-            return
+            return True
     if present is not None:
         await _adjust(session, present, wanted)
+    return False
 
 
 async def _config_of(session: Session, name: str) -> dict[str, Any] | None:

@@ -51,6 +51,7 @@ class Writer:
         self._background = background
         self._blocked: dict[Bucket, float] = {}  # until when (loop time)
         self._wait: dict[Bucket, float] = {}
+        self._stored: dict[Bucket, int] = {}  # sequence of the newest write
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
         background.start("retry", self._retry())
@@ -72,7 +73,12 @@ class Writer:
         """A new connection: send what waits, then offer what was stored, in case the store was lost."""
         self._blocked.clear()
         self._wait.clear()
+        self._stored.clear()
         self._background.start("flush", self._flush(session))
+
+    def renew(self, session: Session, bucket: Bucket) -> None:
+        """It was made anew while we were connected: say again what it held of ours."""
+        self._background.start("renew", self._renew(session, bucket))
 
     def disconnected(self) -> None:
         """Whatever was not answered has to be sent again."""
@@ -114,6 +120,7 @@ class Writer:
         if not answer.problem and not error:
             self._outbox.stored(write)
             self._unblock(write.bucket)
+            self._count_up(session, write.bucket, answer.decoded().get("seq"))
             if write.owed and session.alive:
                 write.owed = False
                 # Who took a snapshot between the live copy and this write saw neither.
@@ -122,6 +129,20 @@ class Writer:
         write.state = "pending"
         if answer.problem != "closed":
             self._block(write, answer, error or {})
+
+    def _count_up(self, session: Session, bucket: Bucket, seq: object) -> None:
+        """A sequence that fell back is that of another stream: somebody deleted the one before. Answers may overtake
+        each other by a few."""
+        if isinstance(seq, int):
+            if 2 * seq < self._stored.get(bucket, 0):
+                self.renew(session, bucket)
+            self._stored[bucket] = seq
+
+    async def _renew(self, session: Session, bucket: Bucket) -> None:
+        try:
+            await self._reoffer(session, bucket)
+        except BusUnavailable as err:
+            log.debug("saying it again ended early: %s", err)
 
     async def _live(self, session: Session, write: Write) -> None:
         try:
@@ -186,9 +207,9 @@ class Writer:
                 except BusUnavailable as err:
                     log.debug("offering state again ended early: %s", err)
 
-    async def _reoffer(self, session: Session) -> None:
+    async def _reoffer(self, session: Session, only: Bucket | None = None) -> None:
         for write in self._outbox.keepsakes():
-            if not self._outbox.current(write) or write.bucket in self._blocked:
+            if not self._outbox.current(write) or write.bucket in self._blocked or only not in {None, write.bucket}:
                 continue
             subject = state_subject(write.bucket, write.parcel.key)
             # Only where the key is absent: another writer may have newer state, or have retracted it.
