@@ -4,8 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from flexinfer.adapters.bus.nats import Limits, NatsBus
+from flexinfer.adapters.bus.nats.callout import Callout
+from flexinfer.adapters.bus.nats.signing import Signer
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.credentials import KubeconfigError
 from flexinfer.adapters.kube.informer import Informer
@@ -31,9 +34,11 @@ from flexinfer.contracts.kubernetes import (
 from flexinfer.contracts.labels import BENCHMARK_APP_LABEL, FIELD_MANAGER
 from flexinfer.core.fleet.fold import STATE_TYPES
 from flexinfer.core.fleet.view import FleetView
+from flexinfer.core.lifecycle.callers import House
 from flexinfer.core.lifecycle.fold_results import CLAIM_APP_LABEL
 from flexinfer.core.lifecycle.manifests import CLAIMS
-from flexinfer.ports import Bus, KubeFact
+from flexinfer.ports import Bus, KubeApi, KubeFact
+from flexinfer.runtime.admitting import Door
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.drifting import DRIFT, FOLLOWED, DriftWatcher
 from flexinfer.runtime.interpreter import Interpreter
@@ -54,6 +59,8 @@ _CONFIGMAPS = f"app in ({BENCHMARK_APP_LABEL},{CLAIM_APP_LABEL})"
 
 async def run(settings: ManagerSettings) -> int:
     """Until SIGTERM; the exit code."""
+    if settings.callout_issuer is not None:
+        return _write_issuer(settings.callout_key, settings.callout_issuer)
     if not settings.nats_url:
         return fail("flexinfer-manager: no bus address; give --nats-url or NATS_URL", 2)
     if settings.default_backend_image:
@@ -65,13 +72,15 @@ async def run(settings: ManagerSettings) -> int:
     instance, boot = host_name(), boot_id()
     async with AsyncExitStack() as stack:
         try:
+            signer = Signer.read(settings.callout_key) if settings.callout_key else None
             api = await KubeClient.connect(settings.kubeconfig)
-        except KubeconfigError as err:
+        except (KubeconfigError, ValueError) as err:
             return fail(f"flexinfer-manager: {err}")
         stack.push_async_callback(api.aclose)
         limits = Limits(replicas=settings.bus_replicas)
         bus = await NatsBus.of(settings, f"flexinfer-manager {instance}", clock, limits=limits)
         stack.push_async_callback(bus.close)
+        _serve_callout(settings, signer, api, clock, stack)
         recorder = EventRecorder(api, "manager", clock, instance)
 
         def mint() -> EventMint:
@@ -115,6 +124,29 @@ async def run(settings: ManagerSettings) -> int:
         log.info("manager %s_%s listens on port %d", instance, boot, server.port)
         await stop.wait()
     return 0
+
+
+def _write_issuer(key: Path | None, to: Path) -> int:
+    """Raises OSError."""
+    if key is None:
+        return fail("flexinfer-manager: --callout-issuer needs --callout-key", 2)
+    try:
+        to.write_text(f"issuer: {Signer.read(key).issuer}\n")
+    except ValueError as err:
+        return fail(f"flexinfer-manager: {err}", 2)
+    return 0
+
+
+def _serve_callout(
+    settings: ManagerSettings, signer: Signer | None, api: KubeApi, clock: SystemClock, stack: AsyncExitStack
+) -> None:
+    """By every replica that has the key: who leads does not matter."""
+    if signer is None:
+        return
+    house = House(settings.namespace, settings.cluster, settings.callout_agents, settings.callout_audience)
+    callout = Callout(signer, Door(api, house).admit, clock)
+    callout.start(settings, f"flexinfer-manager {host_name()} callout")
+    stack.push_async_callback(callout.close)
 
 
 def watched(settings: ManagerSettings) -> Sequence[tuple[Resource, str | None, str]]:

@@ -58,7 +58,13 @@ class BusSettings(Settings):
     nats_url: str = setting("", "bus address, for example nats://nats:4222", env="NATS_URL")
     nats_credentials: Path | None = setting(None, "file with the NATS credentials of this component")
     nats_ca: Path | None = setting(None, "PEM file of the CA that signed the bus certificate")
+    nats_ca_data: str = setting("", "the same as text, where no file can be mounted")
     cluster: str = setting("default", "cluster name in subjects and sources", min_length=1, max_length=63)
+
+    @property
+    def bus_ca(self) -> Path | str | None:
+        """That CA as a PEM file or as its text."""
+        return self.nats_ca or self.nats_ca_data or None
 
 
 class RecordSettings(Settings):

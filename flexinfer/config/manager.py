@@ -1,5 +1,7 @@
 """Settings of ``flexinfer-manager``."""
 
+from pathlib import Path
+
 from flexinfer.config.common import Duration, KubeSettings, Port, RecordSettings, setting
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.placement.quantization import meets, need_of
@@ -39,6 +41,17 @@ class ManagerSettings(RecordSettings, KubeSettings):
     bench_nats_url: str = setting(
         "", "bus address handed to benchmark Jobs; empty: --nats-url; off: none, they report by termination message"
     )
+    bench_token_audience: str = setting(
+        "", "audience of the ServiceAccount token that benchmark Jobs show the bus; empty: they get none"
+    )
+    callout_key: Path | None = setting(
+        None, "file with the key of the bus's auth callout: an account's NKey seed, or 32 bytes in base64; unset: none"
+    )
+    callout_issuer: Path | None = setting(
+        None, "write the issuer line of nats-server's auth_callout for --callout-key to this file, and end"
+    )
+    callout_audience: str = setting("flexinfer-bus", "audience of tokens that let agents and benchmarks onto the bus")
+    callout_agents: str = setting("flexinfer-agent", "ServiceAccount of agents, in the namespace of this release")
     bus_replicas: int = setting(1, "copies of each stream; more than 1 needs a bus of as many servers", ge=1, le=5)
     gate_timeout: Duration = setting(300.0, "longest wait for benchmarks before a model is deployed anyway")
     job_deadline: Duration = setting(600.0, "activeDeadlineSeconds of a benchmark Job, waiting included")

@@ -26,12 +26,34 @@ _REPUBLISHES = {"manager": ("ai.flexinfer.bench.completed.v1",)}  # results are 
 _PUBLISHES_AS = {"global-proxy": "proxy"}
 
 
+# Where a server asks whether a client may connect, and below which the answers go.
+CALLOUT_SUBJECT = "$SYS.REQ.USER.AUTH"
+_CALLOUT_ANSWERS = "$SYS._INBOX.>"
+
+
 @dataclass(frozen=True, slots=True)
 class Permissions:
     """Subjects with wildcards, as nats-server's ``allow`` lists take them."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A client may connect as ``name`` (no secret: servers show it) for at most ``seconds``."""
+
+    name: str
+    permissions: Permissions
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A client may not connect. ``reason`` is one word, for counting; ``text`` says it to people, without a secret."""
+
+    reason: str
+    text: str
 
 
 def inbox_prefix(client: str) -> str:
@@ -69,6 +91,8 @@ def permissions(component: str, client: str, entity: str = "*", cluster: str = "
     publish.append(f"$JS.API.STREAM.INFO.{LOG_STREAM}")
     if component == "manager":
         publish += ["$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.INFO.*"]
+        publish.append(_CALLOUT_ANSWERS)
+        subscribe.append(CALLOUT_SUBJECT)
     return Permissions(tuple(dict.fromkeys(publish)), tuple(subscribe))
 
 

@@ -264,13 +264,13 @@ async def test_credentials_are_read_again_at_each_try(guarded, tmp_path, caplog)
 def test_forms_of_credentials(tmp_path, text, options):
     file = tmp_path / "auth"
     file.write_text(text)
-    assert login(file) == options
+    assert login(file, "client") == options
 
 
 def test_a_creds_file_is_handed_on(tmp_path):
     file = tmp_path / "x.creds"
     file.write_text("-----BEGIN NATS USER JWT-----\nabc\n------END NATS USER JWT------\n")
-    assert login(file) == {"user_credentials": str(file)}
+    assert login(file, "client") == {"user_credentials": str(file)}
 
 
 @pytest.mark.parametrize("text", ["", "\n", "two\nlines"])
@@ -278,7 +278,7 @@ def test_a_file_that_is_none_says_what_is_accepted(tmp_path, text):
     file = tmp_path / "auth"
     file.write_text(text)
     with pytest.raises(ValueError, match=r"NKey seed, user:password or token"):
-        login(file)
+        login(file, "client")
 
 
 # --- connection ------------------------------------------------------------------------------------------------

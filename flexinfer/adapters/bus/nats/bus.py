@@ -11,7 +11,7 @@ from flexinfer.adapters.bus.following import BACKLOG
 from flexinfer.adapters.bus.nats import snapshot
 from flexinfer.adapters.bus.nats.follow import NatsFollow
 from flexinfer.adapters.bus.nats.history import LogReader
-from flexinfer.adapters.bus.nats.link import ApiRefused, Link, Session
+from flexinfer.adapters.bus.nats.link import ApiRefused, Link, Session, addresses
 from flexinfer.adapters.bus.nats.provision import Limits, provision
 from flexinfer.adapters.bus.nats.replies import check
 from flexinfer.adapters.bus.nats.writer import Writer, live_headers, state_message, state_subject
@@ -51,7 +51,7 @@ class NatsBus:
         name: str,
         cluster: str = "default",
         credentials: Path | None = None,
-        ca: Path | None = None,
+        ca: Path | str | None = None,
         clock: Clock | None = None,
         limits: Limits | None = None,
         backlog: int = BACKLOG,
@@ -60,16 +60,13 @@ class NatsBus:
 
         ``url`` may list several servers, separated by commas. ``name`` is shown by the server and makes the inbox
         prefix ``_INBOX_<name>``, which permissions of the user must allow. ``cluster`` ``*`` follows all clusters
-        and cannot publish. ``limits`` matter to the one that calls ``ensure``. ``backlog`` is how many undelivered
-        live events a follow holds before it drops them and takes a new snapshot. Raises ValueError for a cluster
-        name that does not fit into a subject.
+        and cannot publish. ``ca`` is a PEM file or its text. ``limits`` matter to the one that calls ``ensure``.
+        ``backlog`` is how many undelivered live events a follow holds before it drops them and takes a new snapshot.
+        Raises ValueError for a cluster name that does not fit into a subject.
         """
         if not _CLUSTER.fullmatch(cluster):
             raise ValueError(f"cluster {cluster!r} must be lower-case letters, digits, '-' and '.'")
-        urls = tuple(part.strip() for part in url.split(",") if part.strip())
-        if not urls:
-            raise ValueError("no bus address given")
-        link = Link(urls, name, credentials, ca)
+        link = Link(addresses(url), name, credentials, ca)
         bus = cls(link, cluster, clock or LoopClock(), limits or Limits(), backlog)
         link.start()
         return bus
@@ -84,7 +81,7 @@ class NatsBus:
             name=name,
             cluster=cluster or settings.cluster,
             credentials=settings.nats_credentials,
-            ca=settings.nats_ca,
+            ca=settings.bus_ca,
             clock=clock,
             limits=limits,
         )
