@@ -87,6 +87,7 @@ _RULES: dict[str, Schema] = {
     "networkPolicies.apiServerPorts": {"items": _PORT, "minItems": 1},
     "networkPolicies.metricsNamespaceSelector": _STRINGS,
     "metrics.serviceMonitors.interval": _DURATION,
+    "uninstall.timeout": {"type": "string", "pattern": r"^([0-9]+(s|m|h))+$"},
     ".labels": _STRINGS,
     ".annotations": _STRINGS,
     ".replicas": {"minimum": 0},

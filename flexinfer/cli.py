@@ -96,6 +96,7 @@ _COMMANDS = {
     "replay": ("ReplaySettings", "flexinfer.local.replay", "what a tape's process decided, decided again"),
     "explain": ("ExplainSettings", "flexinfer.apps.explain", "why a pod was placed where it is"),
     "logs": ("LogsSettings", "flexinfer.apps.logs", "what components, models and pods wrote"),
+    "clean": ("CleanSettings", "flexinfer.apps.clean", "what an uninstalled release left on nodes and models"),
     "completion": ("CompletionSettings", "", "a script for bash, zsh or fish"),
 }
 

@@ -52,6 +52,21 @@ class TopSettings(ClientSettings):
     count: int = setting(0, "stop after this many screens; 0: no limit", ge=0)
 
 
+class CleanSettings(Settings):
+    """After an uninstall: remove what agents wrote to nodes, let go of models that stay, so that they can be deleted.
+
+    The labels and annotations of the agents go; cost and enabled, which people set, stay. No model is deleted.
+    """
+
+    kubeconfig: Path | None = setting(None, "cluster; in a pod its ServiceAccount is used", env="KUBECONFIG")
+    namespace: str = setting("flexinfer-system", "namespace the release was in", env="POD_NAMESPACE")
+    watch_namespace: str = setting("", "look for models in this namespace only; empty: in all")
+    label_prefix: str = setting("flexinfer.ai/", "prefix of node labels and annotations")
+    wait: Duration = setting(60.0, "longest wait for agents and managers of the release to end")
+    dry_run: bool = setting(False, "true: say what would be done, change nothing")
+    refuse_models: bool = setting(False, "true: change nothing, and fail if there is any model")
+
+
 class LogsSettings(Settings):
     """What components and engines wrote: agent, manager, scheduler, proxy, a model's name, or a pod."""
 

@@ -212,7 +212,7 @@ def test_a_release_keeps_its_credentials_and_its_results_and_leaves_nothing(clus
     cluster.helm("upgrade", "flexinfer", chart, "--set", "webhook.enabled=true,globalProxy.enabled=true")
     assert {name: cluster.secrets()[name] for name in secrets} == secrets
 
-    cluster.helm("uninstall", "flexinfer")
+    cluster.helm("uninstall", "flexinfer", "--no-hooks")
     kept = {"ConfigMap/flexinfer-benchmark-results"}
     eventually(lambda: cluster.ours() == kept, cluster.ours)
     assert columns(cluster)
@@ -220,7 +220,7 @@ def test_a_release_keeps_its_credentials_and_its_results_and_leaves_nothing(clus
     # The next one takes over what was kept.
     cluster.helm("install", "flexinfer", chart, "--set", "benchmark.keepResults=false")
     assert cluster.secrets() != secrets
-    cluster.helm("uninstall", "flexinfer")
+    cluster.helm("uninstall", "flexinfer", "--no-hooks")
     eventually(lambda: not cluster.ours(), cluster.ours)
 
 
@@ -294,6 +294,6 @@ def test_the_api_server_asks_the_webhook_with_the_certificate_of_the_chart(clust
         process.wait()
         if process.stderr is not None:
             process.stderr.close()
-    cluster.helm("uninstall", "flexinfer")
+    cluster.helm("uninstall", "flexinfer", "--no-hooks")
     eventually(lambda: model(cluster, "after").returncode == 0, lambda: "still asked")
     cluster.kubectl("delete", "modeldeployments", "--all", "-n", "default")

@@ -4,30 +4,26 @@ Helm's and kubectl's own binaries, the real scheduler beside our extender, NATS 
 component, RBAC on, each component with its own ServiceAccount token, the real engine with a small model.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import helm
 import pytest
 import yaml
 from kubelet.chats import Chats, chat
-from kubelet.cluster import Cluster, private_cluster
+from kubelet.cluster import private_cluster
 from kubelet.house import GATEWAY
 from kubelet.netns import missing
 from kubelet.policies import Connection, connections, refusals
+from kubelet.release import EARLIER, NAMESPACE, RELEASE, Release
 from kubelet.rights import Right, entries, granted, used
 from kubelet.wire import Wire
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
-NAMESPACE = "flexinfer-system"
-RELEASE = "flexinfer"
 EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "smollm2.yaml"
-MODELS = "/apis/ai.flexinfer/v1alpha1/namespaces/default/modeldeployments"
 # The example as it stands measures for minutes on a busy machine; one engine thread, because two that wait for each
 # other lose most of their time beside a control plane.
 SHORTER = {
@@ -51,7 +47,6 @@ EXAMPLE_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 WAITING = {
     "apiVersion": "ai.flexinfer/v1alpha2",
     "kind": "Model",
-    "metadata": {"name": "waiting", "namespace": "default"},
     "spec": {
         "backend": "llamacpp",
         "source": "hf://example/tiny-GGUF",
@@ -62,63 +57,16 @@ WAITING = {
         "cache": {"strategy": "SharedPVC", "size": "1Gi"},
     },
 }
-
-
-@dataclass
-class Release:
-    """The chart on one cluster."""
-
-    cluster: Cluster
-    home: Path
-
-    def tool(self, program: str, *args: str) -> str:
-        """Standard output of helm or kubectl. Raises AssertionError with what it and the cluster say."""
-        done = helm.run(program, *args, home=self.home, kubeconfig=self.cluster.rig.kubeconfig())
-        if done.returncode:
-            raise AssertionError(f"{program} {' '.join(args)}:\n{done.stdout}{done.stderr}\n{self.cluster.describe()}")
-        return done.stdout
-
-    def helm(self, *args: str) -> str:
-        return self.tool("helm", *args, "-n", NAMESPACE)
-
-    def install(self) -> None:
-        self.helm("install", RELEASE, str(helm.CHART), "--create-namespace", "--wait", "--timeout", "240s")
-
-    def get(self, path: str) -> Any:
-        status, body = self.cluster.rig.get(path)
-        assert status == 200, f"{path}: {status} {body}"
-        return body
-
-    def pods(self, namespace: str, labels: str) -> list[Any]:
-        return list(self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={labels}")["items"])
-
-    def part(self, name: str) -> list[Any]:
-        """Pods of a component that are not about to end."""
-        found = self.pods(NAMESPACE, f"app.kubernetes.io/component={name}")
-        return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
-
-    def proxy(self) -> str:
-        return str(self.get(f"/api/v1/namespaces/{NAMESPACE}/services/flexinfer-proxy")["spec"]["clusterIP"])
-
-    def phase(self) -> str:
-        status, body = self.cluster.rig.get(f"{MODELS}/smollm2")
-        return str((body.get("status") or {}).get("phase")) if status == 200 and isinstance(body, dict) else "gone"
-
-    def keeps(self) -> dict[str, Any]:
-        """Passwords and certificate of the bus, the server with its streams, measured results."""
-        where = f"/api/v1/namespaces/{NAMESPACE}"
-        secrets = self.get(f"{where}/secrets?labelSelector=app.kubernetes.io/component=nats")["items"]
-        return {
-            "secrets": {one["metadata"]["name"]: one["data"] for one in secrets},
-            "servers": [pod["metadata"]["uid"] for pod in self.part("nats")],
-            "results": sorted(self.get(f"{where}/configmaps/flexinfer-benchmark-results")["data"]),
-        }
-
-    def weight(self) -> str:
-        """Of measured speed, in the one extender that is not about to end."""
-        [pod] = self.part("scheduler")
-        [container] = [found for found in pod["spec"]["containers"] if found["name"] == "scheduler"]
-        return next(env["value"] for env in container["env"] if env["name"] == "FLEXINFER_WEIGHT_TPS")
+BARE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "bare", "namespace": "default"},
+    "spec": {
+        "schedulerName": "flexinfer-scheduler",
+        "containers": [{"name": "sleep", "image": "busybox:1", "command": ["sleep", "600"]}],
+    },
+}
+HELD = (["flexinfer.ai/finalizer"], "Running")
 
 
 @dataclass
@@ -139,15 +87,26 @@ class Proof:
     manifest: str = ""
     audit: list[Any] = field(default_factory=list)
     policies: list[Any] = field(default_factory=list)
+    services: list[Any] = field(default_factory=list)
     connections: list[Connection] = field(default_factory=list)
     before: set[str] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
+    placed: str = ""
+    chroot: dict[str, Any] = field(default_factory=dict)
+    hooks: str = ""
+    keys: list[set[str]] = field(default_factory=list)
+    uninstalled: str = ""
+    late_audit: list[Any] = field(default_factory=list)
+    orphan: dict[str, Any] = field(default_factory=dict)
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    chart: dict[str, Any] = field(default_factory=dict)
+    last_answer: tuple[int, str] = (0, "")
 
 
 def _serve(proof: Proof, tmp: Path) -> None:
     """From nothing to an answer."""
     release = proof.release
-    proof.before = _objects(release)
+    proof.before = release.objects()
     begun = time.monotonic()
     release.install()
     proof.chats.address = release.proxy()
@@ -158,29 +117,39 @@ def _serve(proof: Proof, tmp: Path) -> None:
     release.cluster.until("smollm2 is Running", lambda: release.phase() == "Running", 240)
     proof.first_answer = chat(proof.chats.address)
     proof.seconds = time.monotonic() - begun
-    (tmp / "waiting.yaml").write_text(yaml.safe_dump(WAITING))
-    release.tool("kubectl", "apply", "-f", str(tmp / "waiting.yaml"))
-    children = "/apis/apps/v1/namespaces/default/deployments/waiting"
-    release.cluster.until("the waiting model has its children", lambda: release.cluster.rig.get(children)[0] == 200)
+    for name in ("waiting", "leaving"):
+        (tmp / "waiting.yaml").write_text(yaml.safe_dump({**WAITING, "metadata": {"name": name}}))
+        release.tool("kubectl", "apply", "-f", str(tmp / "waiting.yaml"), "-n", "default")
+        children = f"/apis/apps/v1/namespaces/default/deployments/{name}"
+        release.cluster.until(f"{name} has its children", lambda path=children: release.cluster.rig.get(path)[0] == 200)
     proof.nodes = release.get("/api/v1/nodes")["items"]
     proof.parts = {name: release.part(name) for name in ("agent", "manager", "scheduler", "proxy", "dashboard", "nats")}
-    proof.engines = release.pods("default", "app.kubernetes.io/instance=smollm2,app.kubernetes.io/component=engine")
+    proof.engines = release.engines()
     proof.events = release.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
 
 
-def _change(proof: Proof) -> None:
+def _change(proof: Proof, tmp: Path) -> None:
     """Upgrade, tests and rollback while people chat."""
     release = proof.release
     proof.weights.append(release.weight())
     proof.kept.append(release.keeps())
+    release.secret("extender-tls", f"flexinfer-scheduler.{NAMESPACE}.svc")
     with proof.chats:
-        more = "scheduler.weights.tps=0.9,proxy.queueLimit=300,webhook.enabled=true,globalProxy.enabled=true"
-        release.helm("upgrade", RELEASE, str(helm.CHART), "--set", more, "--wait", "--timeout", "240s")
+        release.upgrade(
+            "scheduler.weights.tps=0.9,proxy.queueLimit=300,webhook.enabled=true,globalProxy.enabled=true",
+            "scheduler.tls.enabled=true,scheduler.tls.existingSecret=extender-tls,agent.hostAccess=chroot",
+        )
         release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
         proof.weights.append(release.weight())
         release.tool("kubectl", "annotate", "modeldeployment", "smollm2", "proof=upgraded")
         proof.kept.append(release.keeps())
+        proof.placed = _place(release, tmp)
+        [agent] = release.part("agent")
+        proof.chroot = agent["spec"]["containers"][0]["securityContext"]
         proof.tests = release.helm("test", RELEASE, "--logs", "--timeout", "240s")
+        # Now that every part is there.
+        proof.policies = release.get("/apis/networking.k8s.io/v1/networkpolicies")["items"]
+        proof.services = release.get("/api/v1/services")["items"]
         release.helm("rollback", RELEASE, "--wait", "--timeout", "240s")
         release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
         proof.weights.append(release.weight())
@@ -189,32 +158,63 @@ def _change(proof: Proof) -> None:
         proof.kept.append(release.keeps())
 
 
+def _place(release: Release, tmp: Path) -> str:
+    """The node of a pod that kube-scheduler bound by an extender it may not do without, over TLS."""
+    (tmp / "bare.yaml").write_text(yaml.safe_dump(BARE))
+    release.tool("kubectl", "apply", "-f", str(tmp / "bare.yaml"))
+    where = "/api/v1/namespaces/default/pods/bare"
+    release.cluster.until("the bare pod has a node", lambda: release.get(where)["spec"].get("nodeName"))
+    node = str(release.get(where)["spec"]["nodeName"])
+    release.tool("kubectl", "delete", "pod", "bare", "--grace-period=1", "--timeout=60s")
+    return node
+
+
 def _remove(proof: Proof, wire: Wire) -> None:
+    """Uninstall while models are there: they stay, the example answers on."""
+    release, cluster = proof.release, proof.release.cluster
+    release.tool("kubectl", "delete", "model", "leaving", "--timeout=120s")
+    proof.manifest, proof.hooks = (release.helm("get", what, RELEASE) for what in ("manifest", "hooks"))
+    proof.audit = entries(cluster.rig.audit_log)
+    proof.connections = connections(wire.seen(), cluster.addresses(), proof.services, GATEWAY)
+    proof.keys.append(release.node_keys())
+    proof.uninstalled = release.uninstall()
+    proof.keys.append(release.node_keys())
+    proof.late_audit = entries(cluster.rig.audit_log)[len(proof.audit) :]
+    proof.orphan = release.model()
+    release.tool("kubectl", "delete", "model", "waiting", "--timeout=60s")
+    cluster.until("no volume is left", lambda: not release.get("/api/v1/persistentvolumes")["items"])
+
+
+def _come_from_earlier(proof: Proof) -> None:
+    """The chart of 0.1.0 takes up the model that was left, then becomes this one."""
     release = proof.release
-    release.tool("kubectl", "delete", "modeldeployments,models", "-A", "--all", "--timeout=120s")
+    begun = len(entries(release.cluster.rig.audit_log))
+    release.install(EARLIER)
+    taken_up = "the manager holds the model again"
+    release.cluster.until(taken_up, lambda: (release.model()["metadata"].get("finalizers"), release.phase()) == HELD)
+    proof.earlier = [_standing(release)]
+    release.upgrade()
+    release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
+    proof.chart = release.part("manager")[0]["metadata"]
+    proof.earlier.append(_standing(release))
+    proof.last_answer = chat(release.proxy())
+    release.tool("kubectl", "delete", "modeldeployments", "-A", "--all", "--timeout=120s")
+    proof.audit += entries(release.cluster.rig.audit_log)[begun:]
+
+
+def _standing(release: Release) -> dict[str, Any]:
+    engines = [pod["metadata"]["uid"] for pod in release.engines()]
+    kept = {name: found for name, found in release.keeps().items() if name != "servers"}
+    return {**kept, "streams": release.streams(), "phase": release.phase(), "engines": engines}
+
+
+def _leave(proof: Proof) -> None:
+    release = proof.release
+    release.uninstall()
     release.cluster.until("the engine is gone", lambda: not release.get("/api/v1/namespaces/default/pods")["items"])
-    proof.manifest = release.helm("get", "manifest", RELEASE)
-    proof.audit = entries(release.cluster.rig.audit_log)
-    proof.policies = release.get("/apis/networking.k8s.io/v1/networkpolicies")["items"]
-    services = release.get("/api/v1/services")["items"]
-    proof.connections = connections(wire.seen(), release.cluster.addresses(), services, GATEWAY)
-    release.helm("uninstall", RELEASE, "--wait", "--timeout", "240s")
-    release.cluster.until("no pod is left", lambda: not release.pods(NAMESPACE, ""), 180)
     release.cluster.until("no volume is left", lambda: not release.get("/api/v1/persistentvolumes")["items"])
-    proof.left = sorted(_objects(release) - proof.before)
-
-
-def _objects(release: Release) -> set[str]:
-    """kind/name of everything of the release's name, in its namespace, or where the models are."""
-    kinds = release.tool("kubectl", "api-resources", "--verbs=list", "-o", "name").split()
-    # API services follow the CRDs, which stay; leases say who was here, componentstatuses are no objects.
-    skipped = {"events", "events.events.k8s.io", "componentstatuses", "apiservices.apiregistration.k8s.io"}
-    listed = release.tool("kubectl", "get", ",".join(sorted(set(kinds) - skipped)), "-A", "-o", "json")
-    return {
-        f"{found['kind']}/{found['metadata']['name']}"
-        for found in json.loads(listed)["items"]
-        if "flexinfer" in found["metadata"]["name"] or found["metadata"].get("namespace") in {NAMESPACE, "default"}
-    }
+    release.tool("kubectl", "delete", "secret", "extender-tls", "-n", NAMESPACE)
+    proof.left = sorted(release.objects() - proof.before)
 
 
 @pytest.fixture(scope="module")
@@ -225,8 +225,10 @@ def proof(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proof]:
         wire = Wire()
         try:
             _serve(told, home)
-            _change(told)
+            _change(told, home)
             _remove(told, wire)
+            _come_from_earlier(told)
+            _leave(told)
         finally:
             wire.close()
         yield told
@@ -307,6 +309,53 @@ def test_helm_test_reaches_every_part_by_name(proof: Proof) -> None:
         assert f"flexinfer-{name}.{NAMESPACE}.svc" in proof.tests
 
 
+def test_a_pod_is_placed_by_an_extender_with_tls(proof: Proof) -> None:
+    assert proof.placed == "gpu-1"
+
+
+def test_an_agent_that_may_change_its_root_is_ready_too(proof: Proof) -> None:
+    assert proof.chroot["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
+
+
+def test_uninstall_takes_what_agents_wrote_to_nodes(proof: Proof) -> None:
+    before, after = proof.keys
+    assert before > {"flexinfer.ai/gpu.count", "flexinfer.ai/kv-cache-usage"}
+    # People set it, too.
+    assert after == {"flexinfer.ai/enabled"}
+    assert "node gpu-1: removed flexinfer.ai/" in proof.uninstalled
+
+
+def test_models_outlive_an_uninstall_and_can_be_deleted_then(proof: Proof) -> None:
+    assert proof.orphan["status"]["phase"] == "Running"
+    assert not proof.orphan["metadata"].get("finalizers")
+    assert "ModelDeployment default/smollm2: removed the finalizer" in proof.uninstalled
+
+
+def test_the_hook_uses_each_of_its_rights_and_no_other(proof: Proof) -> None:
+    rights, refused = used(proof.late_audit, NAMESPACE)
+    assert {right for right in rights if right.account == "flexinfer-uninstall"} == granted(
+        proof.hooks, NAMESPACE
+    ).keys()
+    assert [line for line in refused if line.startswith("flexinfer-uninstall")] == []
+
+
+def test_an_upgrade_from_the_earlier_chart_keeps_everything(proof: Proof) -> None:
+    before, after = proof.earlier
+    for kept in ("secrets", "results", "engines", "phase"):
+        assert after[kept] == before[kept], kept
+    assert after["phase"] == "Running"
+    assert len(before["secrets"]) >= 7
+    assert len(before["results"]) == 1
+    assert after["streams"].keys() >= before["streams"].keys()
+    assert sum(one["state"]["messages"] for one in before["streams"].values()) > 0
+    for name, one in before["streams"].items():
+        then = after["streams"][name]
+        assert then["created"] == one["created"], name
+        assert then["state"]["first_seq"] == one["state"]["first_seq"] or "KV_" in name, name
+        assert then["state"]["last_seq"] >= one["state"]["last_seq"], name
+    assert proof.last_answer[0] == 200, proof.last_answer[1]
+
+
 def test_uninstall_leaves_what_the_policy_keeps(proof: Proof) -> None:
     assert proof.left == [
         "ConfigMap/flexinfer-benchmark-results",
@@ -337,5 +386,5 @@ def test_network_policies_let_every_connection_pass_that_was_made(proof: Proof) 
     made = {f"{one.source} → {one.target}:{one.port}" for one in proof.connections}
     for expected in ("proxy → flexinfer-system/nats:4222", "proxy → default/engine:8080", "manager → 10.96.0.1:443"):
         assert f"{NAMESPACE}/{expected}" in made
-    assert len(proof.policies) >= 6
+    assert len(proof.policies) >= 8
     assert refusals(proof.policies, proof.connections) == []

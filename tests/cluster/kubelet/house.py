@@ -80,6 +80,8 @@ class House:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "resolv.conf").write_text(resolv_conf(self.dns, namespace))
         names = f"127.0.0.1 localhost\n::1 localhost\n{address} {pod['spec'].get('hostname') or name}\n"
+        for alias in pod["spec"].get("hostAliases") or ():
+            names += f"{alias['ip']} {' '.join(alias['hostnames'])}\n"
         (folder / "hosts").write_text(names)
         (folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
 

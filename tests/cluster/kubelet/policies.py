@@ -51,10 +51,12 @@ def _resolved(one: Opened, pods: Mapping[str, End], services: Sequence[Json]) ->
         if service["spec"].get("clusterIP") != one.target or not service["spec"].get("selector"):
             continue
         wanted = next(port for port in service["spec"]["ports"] if port["port"] == one.port)
+        inner = wanted.get("targetPort", one.port)
         for end in pods.values():
-            if end.namespace == service["metadata"]["namespace"] and _matches(service["spec"]["selector"], end.labels):
-                inner = wanted.get("targetPort", one.port)
-                return end, end.ports[inner] if isinstance(inner, str) else int(inner)
+            # Pods of another revision may not have the port.
+            here = end.namespace == service["metadata"]["namespace"] and (isinstance(inner, int) or inner in end.ports)
+            if here and _matches(service["spec"]["selector"], end.labels):
+                return end, inner if isinstance(inner, int) else end.ports[inner]
     return pods.get(one.target) or End(one.target), one.port
 
 

@@ -55,10 +55,10 @@ def one(objects: list[Object], kind: str, name: str, namespace: str | None = Non
 
 
 def pods(objects: list[Object]) -> list[tuple[str, Object]]:
-    """(name, pod spec with its metadata under ``_meta``) of every workload, the test pod included."""
+    """(name, pod spec with its metadata under ``_meta``) of every workload and hook."""
     found = []
     for obj in objects:
-        if obj["kind"] in ("Deployment", "DaemonSet", "StatefulSet"):
+        if obj["kind"] in ("Deployment", "DaemonSet", "StatefulSet", "Job"):
             template = obj["spec"]["template"]
             found.append((obj["metadata"]["name"], {**template["spec"], "_meta": template["metadata"]}))
         elif obj["kind"] == "Pod":
