@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,23 @@ class Browser:
         if "exceptionDetails" in found:
             raise PageError(f"{script}: {found['exceptionDetails']}")
         return found["result"].get("value")
+
+    async def traced(self, script: str, categories: Sequence[str]) -> tuple[Any, list[dict[str, Any]]]:
+        """The value of an expression, and what the browser traced of itself meanwhile."""
+        config = {"recordMode": "recordAsMuchAsPossible", "includedCategories": list(categories)}
+        await self.call("Tracing.start", transferMode="ReportEvents", traceConfig=config)
+        value = await self.run(script)
+        await self._socket.send_json({"id": (ending := self._number + 1), "method": "Tracing.end", "params": {}})
+        self._number = ending
+        events: list[dict[str, Any]] = []
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                message = await self._socket.receive_json()
+                self._note(message)
+                if message.get("method") == "Tracing.dataCollected":
+                    events += message["params"]["value"]
+                if message.get("method") == "Tracing.tracingComplete":
+                    return value, events
 
     async def until(self, script: str) -> Any:
         """Wait until an expression is truthy; its value."""

@@ -6,41 +6,23 @@ With ``FLEXINFER_SCREENSHOTS=DIR`` the pictures of docs/screenshots are taken.
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from flexinfer.adapters.web.dashboard.app import dashboard_app
 from flexinfer.adapters.web.dashboard.state import Board
 from flexinfer.adapters.web.dashboard.timeline import Timeline
-from flexinfer.adapters.web.dashboard.viewers import Broadcast
 from flexinfer.adapters.web.serve import WebServer, listen
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.tapes import bus_facts, tapes_of
-from flexinfer.runtime.tasks import Supervisor
 from tests.contract.dashboard.mixed_day import Day, hardware, phase, write_tape
-from tests.integration.dashboard.browser import CHROMIUM, Browser, browser
+from tests.integration.dashboard.browser import Browser
+from tests.integration.dashboard.pages import live_site, show, text, write
 
 VIEWS = ("fleet", "models", "bench", "placements", "events")
 PICTURES = os.environ.get("FLEXINFER_SCREENSHOTS")
 CONTRAST = Path(__file__).with_name("contrast.js")
 ARROW_LEFT, ARROW_RIGHT, END, HOME = 37, 39, 35, 36
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_a_browser(request: pytest.FixtureRequest) -> None:
-    if CHROMIUM is None:
-        terminal = request.config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None:
-            terminal.write_line("NOT RUN: the dashboard in a browser, because there is no chromium", red=True)
-        pytest.skip("no chromium on PATH: the dashboard was not tried in a browser")
-
-
-@pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[Browser]:
-    async with browser(tmp_path / "profile") as started:
-        yield started
 
 
 @pytest.fixture
@@ -51,21 +33,6 @@ async def tape(tmp_path: Path) -> AsyncIterator[str]:
     await server.start()
     yield f"http://127.0.0.1:{server.port}/"
     await server.stop()
-
-
-def text(view: str) -> str:
-    return f"document.getElementById('{view}').innerText"
-
-
-async def show(page: Browser, view: str) -> str:
-    await page.run(f"document.getElementById('tab-{view}').click()")
-    await page.until(f"!document.getElementById('{view}').hidden && {text(view)}.length > 40")
-    return str(await page.run(text(view)))
-
-
-async def write(page: Browser, field: str, words: str) -> None:
-    found = f"document.getElementById('{field}')"
-    await page.run(f"{found}.value = '{words}'; {found}.dispatchEvent(new Event('input'))")
 
 
 async def picture(page: Browser, name: str) -> None:
@@ -176,14 +143,9 @@ async def test_nothing_sticks_out_and_everything_can_be_read(page: Browser, tape
 
 
 async def test_live_updates_pause_and_a_server_that_goes_away(page: Browser) -> None:
-    clock, day, tasks = SystemClock(), Day(), Supervisor("test")
-    board = Board()
-    source = Broadcast(board, clock, list)
-    server = WebServer(dashboard_app(source, lambda: (True, {})), listen("127.0.0.1", 0), drain=1)
-    await server.start()
-    tasks.forever("batches", source.run)
-    try:
-        await page.open(f"http://127.0.0.1:{server.port}/")
+    clock, day, board = SystemClock(), Day(), Board()
+    async with live_site(board) as url:
+        await page.open(url)
         await page.until("document.getElementById('pulse-text').textContent === 'live'")
 
         day.now = clock.now()
@@ -196,37 +158,4 @@ async def test_live_updates_pause_and_a_server_that_goes_away(page: Browser) -> 
         board.take(day.say("manager/m", phase("p", None)), day.now)
         await page.until("document.getElementById('held').textContent === 'paused, 1 held back'")
         await page.until("document.getElementById('n-models').textContent === '1'")
-    finally:
-        await tasks.close()
-        await server.stop()
     await page.until("document.getElementById('banner').textContent.startsWith('The dashboard server does not answer')")
-
-
-async def test_a_thousand_nodes_stay_smooth(page: Browser) -> None:
-    """Only what is near the viewport is drawn, so a frame does not grow with the fleet."""
-    clock, day, tasks = SystemClock(), Day(), Supervisor("test")
-    board = Board()
-    day.now = clock.now()
-    names = [f"node-{i:04}" for i in range(1000)]
-    facts: list[Any] = [hardware(day, "l4").data, day.figures("l4", 5).data]
-    for name in names:
-        for data in facts:
-            board.take(day.say(f"agent/{name}", replace(data, node=name)), day.now)
-    source = Broadcast(board, clock, list)
-    server = WebServer(dashboard_app(source, lambda: (True, {})), listen("127.0.0.1", 0), drain=1)
-    await server.start()
-    tasks.forever("batches", source.run)
-    try:
-        await page.open(f"http://127.0.0.1:{server.port}/", width=1920, height=1080)
-        await page.until("document.querySelectorAll('#fleet .card').length === 1000")
-        await page.until("document.querySelectorAll('#fleet .card .device').length > 0")
-        assert await page.run("document.querySelectorAll('#fleet .card .device').length") < 500
-        assert await page.run("document.querySelectorAll('#fleet .card h3').length") == 1000
-
-        await page.run("scrollTo(0, document.body.scrollHeight)")
-        await page.until("[...document.querySelectorAll('#fleet .card')].pop().querySelector('.device') !== null")
-        await write(page, "find", "node-0777")
-        await page.until("document.querySelectorAll('#fleet .card').length === 1")
-    finally:
-        await tasks.close()
-        await server.stop()

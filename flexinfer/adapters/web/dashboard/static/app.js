@@ -1,7 +1,7 @@
 // Keeps the state of the page, from one stream of server-sent events or from moments of a tape, and draws the open view.
 import { drawBench } from './bench.js';
 import { onScroll, say } from './draw.js';
-import { drawEvents, save } from './events.js';
+import { drawEvents, save, unfold } from './events.js';
 import { drawFleet } from './fleet.js';
 import { drawModels } from './models.js';
 import { drawPlacements } from './placements.js';
@@ -119,6 +119,7 @@ $('pause').addEventListener('click', () => {
   $('pause').textContent = state.paused ? 'Resume' : 'Pause';
   redraw();
 });
+$('stream').addEventListener('toggle', unfold, true);  // it does not bubble
 $('save').addEventListener('click', () => save(state));
 $('theme').addEventListener('click', () => {
   const root = document.documentElement.dataset;

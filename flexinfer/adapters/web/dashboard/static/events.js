@@ -1,7 +1,7 @@
 // The stream of events: newest first, filtered by words, each with its whole JSON.
 import { clock, el, list, say } from './draw.js';
 
-const SHOWN = 200;
+const SHOWN = 200, LINE = 240;
 const texts = new WeakMap();
 
 function textOf(record) {
@@ -19,10 +19,17 @@ export function wanted(state) {
   });
 }
 
-function row(record) {
-  const details = el('details', {}, el('summary', {}, el('span', { class: 'dim' }, clock(record.at)), el('span', {}, record.type), el('span', {}, record.subject), el('span', { class: 'dim' }, JSON.stringify(record.data).slice(0, 400))));
-  details.addEventListener('toggle', () => { if (details.open && !details.querySelector('pre')) details.append(el('pre', { tabindex: 0 }, JSON.stringify(record, null, 2))); });
-  return [details];
+const rows = new WeakMap();
+
+function row(node, record) {
+  rows.set(node, record);
+  return [el('details', {}, el('summary', {}, el('span', { class: 'dim' }, clock(record.at)), el('span', {}, record.type), el('span', {}, record.subject), el('span', { class: 'dim' }, JSON.stringify(record.data).slice(0, LINE))))];
+}
+
+// The whole JSON of an event, from when it is first opened.
+export function unfold(event) {
+  const details = event.target, record = rows.get(details.parentNode);
+  if (details.open && record && !details.querySelector('pre')) details.append(el('pre', { tabindex: 0 }, JSON.stringify(record, null, 2)));
 }
 
 export function drawEvents(state, panel) {
@@ -31,7 +38,7 @@ export function drawEvents(state, panel) {
   if (!state.filter && !state.paused) parts[0] = `the last ${Math.min(found.length, SHOWN)} of ${state.total}`;
   if (state.leftOut) parts.push(`${state.leftOut} left out, more than a page can show`);
   say(panel.querySelector('#held'), parts.join(' · '));
-  list(panel.querySelector('#stream'), found.slice(-SHOWN).reverse().map((record) => ({ key: record.id, text: () => record.id, make: () => row(record) })), { tag: 'li', className: 'event' });
+  list(panel.querySelector('#stream'), found.slice(-SHOWN).reverse().map((record) => ({ key: record.id, text: () => record.id, make: (node) => row(node, record) })), { tag: 'li', className: 'event', recycle: true });
 }
 
 export function save(state) {

@@ -1,7 +1,12 @@
 // Every node with its devices: memory, load, temperature, health, age.
-import { child, el, empty, gib, known, list, meter, number, order, say, values } from './draw.js';
+import { child, el, empty, gib, known, list, meter, number, say } from './draw.js';
 
-const byNode = (records) => Object.fromEntries(values(records).map((record) => [record.data.node, record]));
+function byNode(records) {
+  const found = new Map();
+  for (const key in records) found.set(records[key].data.node, records[key]);
+  return found;
+}
+
 const HOT = 85;
 
 function device(found, live) {
@@ -51,11 +56,13 @@ function nodeOf(state, hardware, live, status) {
 }
 
 function sum(nodes) {
-  const devices = nodes.flatMap((node) => node.hardware.data.devices);
-  const free = nodes.flatMap((node) => node.live?.data.devices ?? []).reduce((total, item) => total + (item.memoryFreeMib ?? 0), 0);
-  const all = devices.reduce((total, item) => total + (item.memoryMib ?? 0), 0);
-  const troubled = nodes.filter((node) => node.troubled).length;
-  const parts = [`${nodes.length} nodes`, `${devices.length} devices`];
+  let devices = 0, all = 0, free = 0, troubled = 0;
+  for (const node of nodes) {
+    for (const item of node.hardware.data.devices) { devices += 1; all += item.memoryMib ?? 0; }
+    for (const item of node.live?.data.devices ?? []) free += item.memoryFreeMib ?? 0;
+    if (node.troubled) troubled += 1;
+  }
+  const parts = [`${nodes.length} nodes`, `${devices} devices`];
   if (all) parts.push(`${gib(free)} of ${gib(all)} free`);
   if (troubled) parts.push(`${troubled} with problems`);
   return parts.join(' · ');
@@ -63,12 +70,12 @@ function sum(nodes) {
 
 export function drawFleet(state, panel) {
   const live = byNode(state.telemetry), status = byNode(state.status);
-  const nodes = values(state.hardware).sort((a, b) => order(a.data.node, b.data.node)).map((record) => nodeOf(state, record, live[record.data.node], status[record.data.node]));
+  const nodes = Object.keys(state.hardware).sort().map((key) => { const record = state.hardware[key]; return nodeOf(state, record, live.get(record.data.node), status.get(record.data.node)); });
   empty(panel, nodes.length === 0, 'No node has reported yet. Agents publish their hardware when they start.');
   say(panel.querySelector('#fleet-sum'), nodes.length ? sum(nodes) : '');
   const shown = nodes.filter((node) => (!state.troubled || node.troubled) && (!state.find || JSON.stringify(node.hardware.data).toLowerCase().includes(state.find)));
-  list(child(panel, 'grid', () => el('div')), shown.map((node) => ({
+  list(child(panel, 'cards', () => el('div')), shown.map((node) => ({
     key: node.hardware.data.node, title: node.hardware.data.node,
     text: () => `${node.hardware.id}|${node.live?.id}|${node.word}|${node.age}`, make: () => nodeBody(node),
-  })));
+  })), { inBlocks: true });
 }

@@ -30,12 +30,12 @@ export function drawModels(state, panel) {
     load.tokens += data.tokensPerSecond;
   }
   empty(panel, models.length === 0, 'No model yet. Apply a Model or ModelDeployment.');
-  list(child(panel, 'grid', () => el('div')), models.map((record) => {
+  list(child(panel, 'cards', () => el('div')), models.map((record) => {
     const load = loads[record.subject] ?? { outstanding: 0, tokens: 0 };
     const history = state.phases[record.subject], endpoint = endpoints[record.subject];
     return {
       key: record.subject, title: record.subject,
       text: () => JSON.stringify([record.id, endpoint?.id, load, history?.length]), make: () => modelBody(record, endpoint, load, history),
     };
-  }));
+  }), { inBlocks: true });
 }

@@ -1,0 +1,23 @@
+"""One page of a real browser for each test, or words that it was not tried in one."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.dashboard.browser import CHROMIUM, Browser, browser
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_a_browser(request: pytest.FixtureRequest) -> None:
+    if CHROMIUM is None:
+        terminal = request.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            terminal.write_line("NOT RUN: the dashboard in a browser, because there is no chromium", red=True)
+        pytest.skip("no chromium on PATH: the dashboard was not tried in a browser")
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Browser]:
+    async with browser(tmp_path / "profile") as started:
+        yield started
