@@ -1,6 +1,22 @@
 """Parts of events that are no events themselves."""
 
+from msgspec import UNSET, UnsetType
+
 from flexinfer.contracts.payload import Amount, Count, Name, Payload
+
+
+class GgufFacts(Payload, frozen=True, kw_only=True):
+    """What the header of a GGUF file says of a model. ``file_bytes``: all its parts; ``kv_heads``: the most of any
+    layer; ``kv_bytes_per_token``: of the key-value cache in 16 bits; ``context_tokens``: what it was trained for."""
+
+    architecture: str
+    parameters: Count
+    quantization: str | None = None
+    file_bytes: Count
+    layers: Count
+    kv_heads: Count
+    kv_bytes_per_token: Count
+    context_tokens: Count | None = None
 
 
 class CachedModel(Payload, frozen=True, kw_only=True):
@@ -10,6 +26,7 @@ class CachedModel(Payload, frozen=True, kw_only=True):
     entry: Name
     source: str
     bytes: Count
+    gguf: GgufFacts | UnsetType = UNSET  # unset: no GGUF file, or nobody has read it
 
 
 class ShadowRanking(Payload, frozen=True, kw_only=True):

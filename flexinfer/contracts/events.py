@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from flexinfer.contracts.drifted import BenchDrifted as BenchDrifted  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.event_parts import CachedModel as CachedModel  # noqa: PLC0414 - re-exported
+from flexinfer.contracts.event_parts import GgufFacts as GgufFacts  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.event_parts import ModelHeadroom as ModelHeadroom  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.event_parts import ShadowRanking as ShadowRanking  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.payload import Amount, Count, Name, Payload, Ratio

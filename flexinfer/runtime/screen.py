@@ -7,6 +7,7 @@ from rich.table import Table
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import (
     BenchCompleted,
+    CachedModel,
     EventData,
     ModelEndpoint,
     ModelLoad,
@@ -65,8 +66,15 @@ def _nodes(events: tuple[Event, ...], now: float) -> Table:
             held = sum(model.bytes for model in found.cached) / 1e9
             table.add_row(f"  cache: {len(found.cached)} model(s), {held:.1f} GB")
             for model in found.cached:
-                table.add_row(escape(f"    {model.source}"), "", f"{model.bytes / 1e9:.1f} GB")
+                table.add_row(escape(f"    {model.source}"), _facts(model), f"{model.bytes / 1e9:.1f} GB")
     return table
+
+
+def _facts(model: CachedModel) -> str:
+    found = model.gguf
+    if isinstance(found, UnsetType):
+        return ""
+    return f"{found.parameters / 1e9:.2g}B {found.quantization or found.architecture}"
 
 
 def _of(free: int | None, whole: int | None) -> str:

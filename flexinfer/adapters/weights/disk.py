@@ -7,8 +7,9 @@ import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from errno import EACCES, EDQUOT, ENOSPC, EPERM, EROFS
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import IO, Any
 
@@ -154,6 +155,20 @@ class Cache:
         """Names of regular files in the entry-to-be."""
         folder = self.root / PARTS / name / "files"
         return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
+
+    @contextmanager
+    def heads(self, name: str, most: int) -> Iterator[dict[str, tuple[mmap, int]]]:
+        """Files of the entry-to-be by name: the first ``most`` bytes of each, without reading them, and its size.
+        Empty ones are left out."""
+        folder = self.root / PARTS / name / "files"
+        found: dict[str, tuple[mmap, int]] = {}
+        with ExitStack() as stack, told():
+            for path in self.files(name):
+                file = stack.enter_context((folder / path).open("rb"))
+                size = size_of(folder / path)
+                if size:
+                    found[path] = stack.enter_context(mmap(file.fileno(), min(size, most), access=ACCESS_READ)), size
+            yield found
 
     def there(self, name: str, path: str) -> bool:
         """A file or folder of the entry-to-be."""

@@ -4,6 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from flexinfer.adapters.weights.disk import Cache
 from flexinfer.adapters.weights.sources import Addresses, Plan, plan_of
@@ -11,12 +14,14 @@ from flexinfer.adapters.weights.transfer import transfer
 from flexinfer.adapters.weights.web import Web
 from flexinfer.core.lifecycle.fetching.entries import MODEL_LINK, Entry, Form, entry_of
 from flexinfer.core.lifecycle.fetching.failures import FetchFailed
+from flexinfer.core.lifecycle.gguf import MAGIC, BadGguf, parts_of_model, read_facts
 from flexinfer.core.lifecycle.sources import Source
 from flexinfer.ports import Clock
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_SECONDS = 0.5
+HEAD_BYTES = 64 << 20  # the largest vocabularies with their merges take a quarter of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +72,18 @@ class Fetcher:
             self._name_the_model(name, source)
         elif source.path and not self.cache.there(name, source.path):
             raise FetchFailed("SourceNotFound", f"there is no {source.path} in the source")
-        self.cache.publish(
-            name, {"source": source.text, "form": form, "revision": plan.revision, "fetched": self.clock.now()}
-        )
+        about = {"source": source.text, "form": form, "revision": plan.revision, "fetched": self.clock.now()}
+        self.cache.publish(name, about | self._facts(name, source.path))
+
+    def _facts(self, name: str, path: str) -> dict[str, Any]:
+        """What GGUF headers say of the model, for the manager; nothing where it has none that can be read."""
+        with self.cache.heads(name, HEAD_BYTES) as files:
+            chosen = parts_of_model({file: size for file, (head, size) in files.items() if head[:4] == MAGIC}, path)
+            try:
+                return {"gguf": msgspec.to_builtins(read_facts([files[file] for file in chosen]))} if chosen else {}
+            except BadGguf as err:
+                log.info("the memory of %s stays estimated: %s", name, err)
+                return {}
 
     def _name_the_model(self, name: str, source: Source) -> None:
         """One file under the name the engine is given."""

@@ -6,6 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
+
+from flexinfer.contracts.events import GgufFacts
 from flexinfer.core.lifecycle.fetching.entries import ABOUT, ENTRIES, LOCKS, PARTS, USES
 from flexinfer.core.lifecycle.fetching.eviction import Shelved
 
@@ -73,10 +76,11 @@ class Shelf:
         try:
             about = json.loads((folder / ABOUT).read_text())
             source, size = str(about["source"]), int(about["bytes"])
-        except (OSError, ValueError, KeyError, TypeError):
+            facts = msgspec.convert(about.get("gguf"), GgufFacts | None)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         used = self._used(folder)
-        return None if used is None else Shelved(folder.name, source, size, used)
+        return None if used is None else Shelved(folder.name, source, size, used, facts)
 
     def _used(self, folder: Path) -> float | None:
         """When it was last asked for, at the latest when it came; None if it is gone."""

@@ -14,6 +14,7 @@ from flexinfer.core.lifecycle.observe import Observation, Trouble, class_of
 from flexinfer.core.lifecycle.phases import Phase
 from flexinfer.core.lifecycle.pods import Placement
 from flexinfer.core.lifecycle.scale import Want
+from flexinfer.core.lifecycle.sizing import words
 from flexinfer.core.lifecycle.view import LifecycleView, ModelState
 
 SHOWN_PODS = 3
@@ -140,9 +141,9 @@ def _node_condition(p: Picture) -> Condition:
     if p.seen.scheduled and p.place:
         shown = [_placed(p, p.place, pod) for pod in p.seen.scheduled[:SHOWN_PODS]]
         more = len(p.seen.scheduled) - SHOWN_PODS
-        return condition(
-            kind, holds=True, reason="Scheduled", message="; ".join(shown) + (f"; and {more} more" if more > 0 else "")
-        )
+        shown += [f"and {more} more"] if more > 0 else []
+        shown += filter(None, [words(p.wanted.demand)])
+        return condition(kind, holds=True, reason="Scheduled", message="; ".join(shown))
     trouble = p.seen.trouble
     if trouble and trouble.reason == "Unschedulable":
         return condition(kind, holds=False, reason="Unschedulable", message=trouble.message)

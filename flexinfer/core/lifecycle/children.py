@@ -68,7 +68,9 @@ def plan_children(
         if name_of(claim) not in view.claims_of_storage:
             effects.append(Apply(CLAIMS, claim, wanted.uid))
     existing = own_deployment(view, wanted)
-    body = _rendered(state, "deployment", (place, image), lambda: deployment(wanted, place, image, 0, view.policy))
+    body = _rendered(
+        state, "deployment", (place, image, wanted.demand), lambda: deployment(wanted, place, image, 0, view.policy)
+    )
     change = Apply(DEPLOYMENTS, {**body, "spec": {**body["spec"], "replicas": replicas}}, wanted.uid)
     if existing is None or (not hold and _differs(state, change, existing)):
         effects.append(change)

@@ -21,7 +21,11 @@ class ModelKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The hardware of one replica. ``count`` None: one accelerator, or none where only CPUs can run it."""
+    """The hardware of one replica. ``count`` None: one accelerator, or none where only CPUs can run it.
+
+    ``vram_estimated``: the user does not say; ``vram_read``: then it comes from the model's file, not from its name.
+    ``context`` tokens (None: not set) and ``streams`` are what memory depends on.
+    """
 
     vendor: Vendor = "auto"
     count: int | None = None
@@ -29,6 +33,9 @@ class Demand:
     vram_mb: int | None = None
     vram_estimated: bool = False
     quantization: str | None = None
+    vram_read: bool = False
+    context: int | None = None
+    streams: int = 1
 
 
 @dataclass(frozen=True, slots=True)

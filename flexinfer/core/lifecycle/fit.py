@@ -212,11 +212,12 @@ def explain(found: Outlook, wanted: Description) -> tuple[str, str]:
 
 
 def _blame(demand: Demand, found: Outlook) -> str:
+    told = "read from the model's file" if demand.vram_read else "estimated"
     fields = {
         "GPU memory is too small": f"gpu.vramEstimateMB is {demand.vram_mb}"
-        + (" (estimated; set it if that is wrong)" if demand.vram_estimated else ""),
+        + (f" ({told}; set it if that is wrong)" if demand.vram_estimated else ""),
         "memory is too small": f"the model needs about {demand.vram_mb} MB"
-        + (" (estimated; set gpu.vramEstimateMB if that is wrong)" if demand.vram_estimated else ""),
+        + (f" ({told}; set gpu.vramEstimateMB if that is wrong)" if demand.vram_estimated else ""),
         "too few GPUs on one node": f"gpu.count is {demand.count or 1}",
         "GPU vendor does not match": f"gpu.vendor is {demand.vendor}",
         "GPU architecture does not match": f"gpu.arch is {demand.arch}",

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import UnsetType
+
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import (
     BenchCompleted,
@@ -25,6 +27,7 @@ from flexinfer.core.lifecycle.view import RECORDS, LifecycleView, ModelState
 Keys = set[ModelKey]
 
 DECISIONS_KEPT = 10_000
+WEIGHTS_KEPT = 10_000
 PROXIES_KEPT = 16
 PROXY_SECONDS = 60.0
 
@@ -112,10 +115,18 @@ def _node(view: LifecycleView, data: NodeHardware | NodeStatus) -> Keys:
     if isinstance(data, NodeHardware):
         same = node.hardware is not None and node.hardware == data
         node.hardware = data
+        _learn(view, data)
     else:
         same = node.status is not None and node.status.state == data.state
         node.status = data
     return set() if same else view.fleet_changed()
+
+
+def _learn(view: LifecycleView, data: NodeHardware) -> None:
+    """What the files in the node's cache tell of their models; a whole entry never changes."""
+    for model in () if isinstance(data.cached, UnsetType) else data.cached:
+        if not isinstance(model.gguf, UnsetType) and len(view.weights) < WEIGHTS_KEPT:
+            view.weights[model.entry] = model.gguf
 
 
 def _telemetry(view: LifecycleView, data: NodeTelemetry, at: float) -> Keys:

@@ -4,17 +4,27 @@ Format: ggml, ``docs/gguf.md``, versions 2 and 3, little endian.
 """
 
 import math
+import re
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from flexinfer.contracts.events import GgufFacts
 from flexinfer.core.lifecycle.vram import DEFAULT_CONTEXT, HEADROOM, OVERHEAD_MB
 
 MAGIC = b"GGUF"
 F16_BYTES = 2
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
-_MOST_KEYS, _MOST_ITEMS = 10_000, 100_000_000
+_MOST_KEYS, _MOST_ITEMS, _MOST_TENSORS, _MOST_SIZES = 10_000, 100_000_000, 1_000_000, 8
+# enum llama_ftype of llama.cpp's include/llama.h, without its prefix.
+_FILE_TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
+    21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
+    29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE",
+}  # fmt: skip
 
 
 class BadGguf(ValueError):
@@ -37,9 +47,55 @@ class Shape:
         return sum(self.kv_heads) * (self.key + self.value) * F16_BYTES
 
 
-def read_shape(head: bytes) -> Shape:
+class Head(Protocol):
+    """The beginning of a file, in memory or mapped."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+
+def read_shape(head: Head) -> Shape:
     """From the beginning of a file, as far as its metadata go. Raises BadGguf."""
-    found = _Reader(head).metadata()
+    return _shape(_Reader(head).metadata())
+
+
+def read_facts(files: Sequence[tuple[Head, int]]) -> GgufFacts:
+    """From the beginning of each file of a model, as far as the list of its tensors goes, and the sizes of the files
+    in bytes; the first part comes first. Raises BadGguf."""
+    if not files:
+        raise BadGguf("no file")
+    readers = [_Reader(head) for head, _ in files]
+    told = [reader.metadata() for reader in readers]
+    found = told[0]
+    shape, kind = _shape(found), found.get("general.file_type")
+    return GgufFacts(
+        architecture=shape.architecture,
+        parameters=sum(reader.parameters() for reader in readers),
+        quantization=_FILE_TYPES.get(kind) if isinstance(kind, int) else None,
+        file_bytes=sum(size for _, size in files),
+        layers=len(shape.kv_heads),
+        kv_heads=max(shape.kv_heads, default=0),
+        kv_bytes_per_token=shape.kv_bytes_per_token,
+        context_tokens=shape.context or None,
+    )
+
+
+def parts_of_model(files: Mapping[str, int], path: str = "") -> list[str]:
+    """Of GGUF files with their sizes those that are the model: ``path``, else the largest, with all its parts.
+
+    >>> parts_of_model({"mmproj.gguf": 9, "m-00002-of-00002.gguf": 60, "m-00001-of-00002.gguf": 50})
+    ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf']
+    """
+    if not files:
+        return []
+    model = path if path in files else max(sorted(files), key=lambda file: files[file])
+    split = re.fullmatch(r"(.*-)\d{5}(-of-\d{5}\.gguf)", model)
+    if not split:
+        return [model]
+    return [file for file in sorted(files) if file.startswith(split[1]) and file.endswith(split[2])]
+
+
+def _shape(found: dict[str, Any]) -> Shape:
     name = str(found.get("general.architecture") or "")
     try:
         layers, heads = int(found[f"{name}.block_count"]), found[f"{name}.attention.head_count"]
@@ -60,14 +116,24 @@ def read_shape(head: bytes) -> Shape:
 
 def exact_mb(shape: Shape, file_bytes: int, context: int | None = None, streams: int = 1) -> int:
     """Memory of one replica in MB: the file, which is loaded as it is, and the cache; margins as in the estimate."""
-    cache = shape.kv_bytes_per_token * (context or DEFAULT_CONTEXT) * streams
+    return _mb(file_bytes, shape.kv_bytes_per_token, context, streams)
+
+
+def needed_mb(facts: GgufFacts, context: int | None = None, streams: int = 1) -> int:
+    """The same from what travels on the bus."""
+    return _mb(facts.file_bytes, facts.kv_bytes_per_token, context, streams)
+
+
+def _mb(file_bytes: int, per_token: int, context: int | None, streams: int) -> int:
+    cache = per_token * (context or DEFAULT_CONTEXT) * streams
     return math.ceil((file_bytes + cache) / 1e6 * HEADROOM + OVERHEAD_MB)
 
 
 class _Reader:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Head) -> None:
         self._data = data
         self._at = 0
+        self._tensors = 0
 
     def metadata(self) -> dict[str, Any]:
         if self._take(4) != MAGIC:
@@ -75,11 +141,26 @@ class _Reader:
         version = self._number("<I")
         if version not in {2, 3}:
             raise BadGguf(f"version {version} is not known")
-        self._number("<Q")  # tensors
+        self._tensors = self._number("<Q")
         count = self._number("<Q")
         if count > _MOST_KEYS:
             raise BadGguf(f"{count} keys")
         return {self._string(): self._value(self._number("<I")) for _ in range(count)}
+
+    def parameters(self) -> int:
+        """Elements of all tensors, which are listed after the metadata."""
+        if self._tensors > _MOST_TENSORS:
+            raise BadGguf(f"{self._tensors} tensors")
+        return sum(self._elements() for _ in range(self._tensors))
+
+    def _elements(self) -> int:
+        self._string()
+        sizes = self._number("<I")
+        if sizes > _MOST_SIZES:
+            raise BadGguf(f"a tensor of {sizes} dimensions")
+        lengths: tuple[int, ...] = struct.unpack(f"<{sizes}Q", self._take(8 * sizes))
+        self._take(4 + 8)  # type and offset
+        return math.prod(lengths)
 
     def _take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):

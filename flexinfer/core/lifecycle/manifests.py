@@ -10,6 +10,7 @@ from flexinfer.core.lifecycle.fold import FINGERPRINT
 from flexinfer.core.lifecycle.naming import ENGINE_COMPONENT, child_labels, child_name, owner_reference, selector
 from flexinfer.core.lifecycle.pods import EnginePod, Placement, engine_pod, pod_spec, port_of
 from flexinfer.core.lifecycle.policy import Policy
+from flexinfer.core.lifecycle.sizing import counted
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PLACEMENT = "flexinfer.ai/placement"
@@ -35,7 +36,7 @@ def deployment(wanted: Description, place: Placement, image: str, replicas: int,
         FINGERPRINT: fingerprint({name: part for name, part in spec.items() if name != "replicas"}),
         PLACEMENT: f"{place.vendor}:{place.count}",
         GENERATION: str(wanted.generation),
-    }
+    } | counted(wanted)
     return body
 
 

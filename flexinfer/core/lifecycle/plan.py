@@ -18,6 +18,7 @@ from flexinfer.core.lifecycle.records import plan_records
 from flexinfer.core.lifecycle.removal import plan_removal, retract
 from flexinfer.core.lifecycle.routing import alias_owner, plan_endpoint
 from flexinfer.core.lifecycle.scale import want_replicas
+from flexinfer.core.lifecycle.sizing import sized
 from flexinfer.core.lifecycle.status import Figures, Report, plan_status
 from flexinfer.core.lifecycle.view import RECORDS, LifecycleView, ModelState
 
@@ -104,8 +105,9 @@ def _remarks(view: LifecycleView, state: ModelState, wanted: Description) -> lis
 
 
 def _live(view: LifecycleView, state: ModelState, wanted: Description, first: list[Effect], now: float) -> Decision:
-    look = outlook(view, wanted)
     deployment = own_deployment(view, wanted)
+    wanted = sized(view, wanted, deployment)
+    look = outlook(view, wanted)
     options = usable(look.options, wanted, view)
     bench = plan_benchmarks(view, state, wanted, runs_of(view, wanted, options), now, deployed=deployment is not None)
     speeds = {name: result.tokens_per_second for name, result in bench.results.items()}

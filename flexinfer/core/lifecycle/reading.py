@@ -1,5 +1,6 @@
 """From an object as it is in the API to a Description, or the problem that keeps it from working."""
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -171,15 +172,15 @@ def _model(obj: Object, spec: ModelSpec, engine: Engine) -> Description | Proble
 def _description(obj: Object, engine: Engine, source: Source, demand: Demand, rest: dict[str, Any]) -> Description:
     options, args = rest.get("options", {}), rest.get("args", ())
     form = demand.quantization or guess_format(source.name)
-    vram = demand.vram_mb or estimate_mb(
-        source.name,
-        engine.name,
-        form,
-        _number(options.get(engine.context_option)) or _context_of(args),
-        _number(options.get(engine.parallel_option)) or 1,
-    )
-    settled = Demand(
-        demand.vendor, demand.count, demand.arch, vram, demand.vram_mb is None, form.lower() if form else None
+    context = _number(options.get(engine.context_option)) or _context_of(args)
+    streams = _number(options.get(engine.parallel_option)) or 1
+    settled = replace(
+        demand,
+        vram_mb=demand.vram_mb or estimate_mb(source.name, engine.name, form, context, streams),
+        vram_estimated=demand.vram_mb is None,
+        quantization=form.lower() if form else None,
+        context=context,
+        streams=streams,
     )
     speed = (*flags(engine.options, options), *args) if engine.name != "ollama" else _ollama_options(options)
     if rest.get("adapters"):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flexinfer.contracts.events import BenchFailed, ModelEndpoint, ModelPhase, NodeHardware, PlacementDecided
+from flexinfer.contracts.events import BenchFailed, GgufFacts, ModelEndpoint, ModelPhase, NodeHardware, PlacementDecided
 from flexinfer.contracts.kubernetes import Object
 from flexinfer.core.effects import Effect
 from flexinfer.core.fleet.view import FleetView
@@ -93,6 +93,7 @@ class LifecycleView:
     drifted: dict[str, float] = field(default_factory=dict)  # benchmark key → when an engine was last told to be slower
     on_bus: dict[str, float] = field(default_factory=dict)  # results the bus holds: key → when measured
     unrecorded: set[str] = field(default_factory=set)  # benchmark keys whose record may not say what is known
+    weights: dict[str, GgufFacts] = field(default_factory=dict)  # cache entry → its file; stays when the entry goes
     phases: dict[Name, ModelPhase] = field(default_factory=dict)  # as the bus holds them
     endpoints: dict[Name, ModelEndpoint] = field(default_factory=dict)  # as the bus holds them, hidden ones included
     suspects: set[Name] = field(default_factory=set)  # what the bus holds of them may belong to nothing any more

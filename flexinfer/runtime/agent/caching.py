@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import UNSET
+
 from flexinfer.contracts.events import CachedModel
 from flexinfer.core.lifecycle.fetching.eviction import Room, Shelved, evictions
 from flexinfer.ports import Clock
@@ -27,6 +29,11 @@ class Shelf(Protocol):
     def free(self) -> int: ...
     def remove(self, entry: str, used: float) -> bool: ...
     def tidy(self, now: float) -> int: ...
+
+
+def _told(one: Shelved) -> CachedModel:
+    facts = UNSET if one.gguf is None else one.gguf
+    return CachedModel(entry=one.entry, source=one.source, bytes=one.bytes, gguf=facts)
 
 
 class CacheKeeper:
@@ -63,7 +70,7 @@ class CacheKeeper:
         node = self._board.station.node
         _BYTES.labels(node=node).set(sum(one.bytes for one in kept))
         _FREE.labels(node=node).set(await asyncio.to_thread(self._shelf.free))
-        self._board.shelve(tuple(CachedModel(entry=one.entry, source=one.source, bytes=one.bytes) for one in kept))
+        self._board.shelve(tuple(map(_told, kept)))
 
     async def _evict(self, shelf: tuple[Shelved, ...]) -> set[str]:
         in_use = self._in_use()

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import io
 import json
+import struct
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from aiohttp import web
 from hubs import COMMIT, Hub, at, cut, once, sha256, wrong
 
 from flexinfer.adapters.weights.disk import Cache
+from flexinfer.adapters.weights.shelf import Shelf
 from flexinfer.adapters.weights.web import Credentials
 from flexinfer.core.lifecycle.fetching.entries import PARTS, entry_of
 from flexinfer.core.lifecycle.fetching.failures import FetchFailed
@@ -72,6 +74,39 @@ async def test_one_gguf_file_under_a_name_known_beforehand(hub: Hub, fetcher: An
 
     assert path.name == name
     assert path.read_bytes() == {"hf://o/g:Q4_0": GGUF, "hf://o/g": GGUF + b"k"}.get(text, GGUF + b"8")
+
+
+def header(tensors: int) -> bytes:
+    """The least a GGUF header has to say; one matrix of 8 × ``tensors``."""
+    sizes = {"block_count": 2, "embedding_length": 64, "attention.head_count": 4, "attention.head_count_kv": 2}
+    out = b"GGUF" + struct.pack("<IQQ", 3, 1, len(sizes) + 1)
+    for key, value in {"general.architecture": "llama", **{f"llama.{k}": v for k, v in sizes.items()}}.items():
+        out += struct.pack("<Q", len(key)) + key.encode()
+        if isinstance(value, str):
+            out += struct.pack("<IQ", 8, len(value)) + value.encode()
+        else:
+            out += struct.pack("<II", 4, value)
+    return out + struct.pack("<Q", 1) + b"t" + struct.pack("<I2QIQ", 2, 8, tensors, 2, 0)
+
+
+async def test_what_the_file_says_of_itself_is_kept_with_it(hub: Hub, fetcher: Any, tmp_path: Path) -> None:
+    names = [f"big-0000{n}-of-00002.gguf" for n in (1, 2)]
+    first, second = header(10) + WEIGHTS, header(3) + WEIGHTS
+    hub.files = dict(zip([f"o/g/{name}" for name in names], (first, second), strict=True))
+    hub.files["o/other/m.Q8_0.gguf"] = GGUF
+    hub.artifact("library/tiny:1b", [(first, "application/vnd.ollama.image.model", {})], b'{"model_format":"gguf"}')
+    await get(fetcher, "hf://o/g/big-00001-of-00002.gguf", "gguf", "llamacpp")
+    await get(fetcher, "hf://o/other", "gguf", "llamacpp")
+    await get(fetcher, "ollama://tiny:1b", "store", "ollama")
+    told = {one.source: one.gguf for one in Shelf(tmp_path / "cache").entries()}
+
+    whole = told["hf://o/g/big-00001-of-00002.gguf"]
+    assert whole is not None
+    assert (whole.parameters, whole.file_bytes, whole.kv_heads) == (8 * 13, len(first) + len(second), 2)
+    assert told["hf://o/other"] is None, "a header nobody understands keeps no model from being used"
+    stored = told["ollama://tiny:1b"]
+    assert stored is not None
+    assert stored.parameters == 8 * 10
 
 
 async def test_all_parts_of_a_split_file(hub: Hub, fetcher: Any) -> None:

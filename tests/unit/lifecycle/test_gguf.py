@@ -1,5 +1,6 @@
 """GGUF headers, and how far the estimate from a name is from what files really need."""
 
+import contextlib
 import struct
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexinfer.core.lifecycle.gguf import BadGguf, Shape, exact_mb, read_shape
+from flexinfer.contracts.events import GgufFacts
+from flexinfer.core.lifecycle.gguf import BadGguf, Shape, exact_mb, needed_mb, read_facts, read_shape
 from flexinfer.core.lifecycle.vram import estimate_mb
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "vram-estimate.md"
@@ -48,8 +50,8 @@ def text(value: str) -> bytes:
     return struct.pack("<Q", len(value)) + value.encode()
 
 
-def header(pairs: dict[str, Any], version: int = 3) -> bytes:
-    out = b"GGUF" + struct.pack("<IQQ", version, 0, len(pairs))
+def header(pairs: dict[str, Any], version: int = 3, tensors: tuple[tuple[int, ...], ...] = ()) -> bytes:
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs))
     for key, value in pairs.items():
         out += text(key)
         if isinstance(value, str):
@@ -60,6 +62,8 @@ def header(pairs: dict[str, Any], version: int = 3) -> bytes:
             out += struct.pack("<IIQ", 9, 4, len(value)) + struct.pack(f"<{len(value)}I", *value)
         else:
             out += struct.pack("<II", 4, value)
+    for sizes in tensors:
+        out += text("t") + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, 2, 0)
     return out
 
 
@@ -90,6 +94,23 @@ def test_without_grouped_heads_each_head_has_its_cache() -> None:
     assert read_shape(header(plain)).kv_heads == (8, 8)
 
 
+def test_all_parts_of_a_model_make_its_facts() -> None:
+    told = {**LLAMA, "general.file_type": 15}
+    parts = [(header(told, tensors=((512, 100), (512,))), 5000), (header({}, tensors=((10, 10, 2),)), 700)]
+
+    assert read_facts(parts) == GgufFacts(
+        architecture="llama", parameters=512 * 100 + 512 + 200, quantization="Q4_K_M", file_bytes=5700, layers=2,
+        kv_heads=2, kv_bytes_per_token=2 * 2 * 128 * 2, context_tokens=4096,
+    )  # fmt: skip
+    assert needed_mb(read_facts(parts), 8192, 2) == exact_mb(read_shape(parts[0][0]), 5700, 8192, 2)
+
+
+@pytest.mark.parametrize("parts", [[], [(header(LLAMA, tensors=((1,),))[:-1], 9)], [(header({}), 9)]])
+def test_without_a_whole_header_there_are_no_facts(parts: list[tuple[bytes, int]]) -> None:
+    with pytest.raises(BadGguf):
+        read_facts(parts)
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"GGML" + bytes(40), header(LLAMA, version=1), header(LLAMA)[:-1], header({"general.architecture": "llama"})],
@@ -102,10 +123,9 @@ def test_what_is_no_header_is_said(data: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_shape_or_a_bad_header(tail: bytes) -> None:
     for data in (tail, b"GGUF" + struct.pack("<I", 3) + tail, header(LLAMA)[: len(tail)] + tail):
-        try:
-            read_shape(data)
-        except BadGguf:
-            continue
+        for read in (read_shape, lambda head: read_facts([(head, 1)])):
+            with contextlib.suppress(BadGguf):
+                read(data)
 
 
 @pytest.mark.engine
@@ -114,6 +134,7 @@ def test_the_file_of_the_demo_is_read() -> None:
     if not found:
         pytest.skip("the model wheel is not installed")
     with found[0].open("rb") as file:
-        shape = read_shape(file.read(8 << 20))
+        facts = read_facts([(file.read(8 << 20), found[0].stat().st_size)])
 
-    assert (shape.architecture, shape.kv_bytes_per_token) == ("llama", 30 * 3 * 128 * 2)
+    assert (facts.architecture, facts.quantization, facts.layers, facts.kv_heads) == ("llama", "Q4_1", 30, 3)
+    assert (facts.parameters, facts.kv_bytes_per_token) == (134_515_008, 30 * 3 * 128 * 2)

@@ -335,7 +335,9 @@ def test_the_chosen_node_is_shown_with_class_speed_and_score(one_node: Any) -> N
     )  # fmt: skip
     sim.run()
 
-    assert sim.condition("NodeSelected")["message"] == (f"{name} on n1 (cpu-test-cpu-2t, 50.0 tokens/s, score 9 of 10)")
+    assert sim.condition("NodeSelected")["message"] == (
+        f"{name} on n1 (cpu-test-cpu-2t, 50.0 tokens/s, score 9 of 10); 1881 MB estimated by its name"
+    )
 
 
 @pytest.mark.parametrize("kind", ["deployments", "services"])

@@ -3,18 +3,22 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flexinfer.contracts.events import GgufFacts
+
 JUST_USED_SECONDS = 900.0
 """A model that somebody asked for so recently may belong to a pod that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shelved:
-    """A whole entry of the cache: ``bytes`` on disk, ``used`` when a pod last asked for it (Unix seconds)."""
+    """A whole entry of the cache: ``bytes`` on disk, ``used`` when a pod last asked for it (Unix seconds), ``gguf``
+    what the header of its file says (None: it has none, or it was not read)."""
 
     entry: str
     source: str
     bytes: int
     used: float
+    gguf: GgufFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
