@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+MINUTES ?= 60
+SEED ?= 7
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +43,9 @@ test-cluster: setup ## tests on a real Kubernetes control plane (KUBEBUILDER_ASS
 	$(BIN)/python tests/cluster/binaries.py
 	$(BIN)/python -m pytest tests/cluster
 
+faults: setup ## a random walk through faults (MINUTES=60 SEED=7); figures on standard output
+	$(BIN)/python -m tests.faults.walk --minutes $(MINUTES) --seed $(SEED)
+
 regold: setup ## write golden traces and engine manifests again; look at the diff before you commit it
 	$(BIN)/python tests/replay/scheduler_tapes.py
 	$(BIN)/python tests/replay/golden_tapes.py
@@ -49,4 +54,4 @@ regold: setup ## write golden traces and engine manifests again; look at the dif
 bench: setup ## measure and write benchmarks/results
 	$(BIN)/python -m benchmarks
 
-.PHONY: help setup demo format lint check test test-cluster regold bench
+.PHONY: help setup demo format lint check test test-cluster faults regold bench

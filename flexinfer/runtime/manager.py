@@ -40,7 +40,7 @@ USE: tuple[type[EventData], ...] = (ModelDemand, ModelLoad)
 OWN: tuple[type[EventData], ...] = (ModelPhase, ModelEndpoint)
 
 PROVISION_AGAIN = 2.0
-PROVISION_SECONDS = 20.0  # somebody may have deleted a stream by hand, and nobody is told of that
+PROVISION_SECONDS = 10.0  # somebody may have deleted a stream by hand, and nobody is told of that
 FLEET_SECONDS = 5.0  # how long a fresh process waits for the bus to tell of the fleet before it decides without
 
 
