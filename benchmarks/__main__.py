@@ -25,6 +25,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "replay": ("--output", "FILE"),
     "dashboard": ("--output", "FILE"),
     "manager_models": ("--output", "FILE"),
+    "control_plane_idle": ("--output", "FILE"),
 }
 
 
