@@ -42,9 +42,10 @@ from flexinfer.runtime.admitting import Door
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.drifting import DRIFT, FOLLOWED, DriftWatcher
 from flexinfer.runtime.interpreter import Interpreter
-from flexinfer.runtime.journal import Journal, header_of
+from flexinfer.runtime.journal import Journal
 from flexinfer.runtime.manager import Manager
 from flexinfer.runtime.nudging import Nudger
+from flexinfer.runtime.parts import journal_for
 from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
@@ -67,6 +68,7 @@ async def run(settings: ManagerSettings) -> int:
         log.warning("DEFAULT_BACKEND_IMAGE is deprecated; set DEFAULT_BACKEND_IMAGE_NVIDIA")
     for name in load_engines():
         log.info("backend %s comes from another package", name)
+    settings = _with_ca(settings)
     stop = stop_signals()
     clock = SystemClock()
     instance, boot = host_name(), boot_id()
@@ -137,6 +139,13 @@ def _write_issuer(key: Path | None, to: Path) -> int:
     return 0
 
 
+def _with_ca(settings: ManagerSettings) -> ManagerSettings:
+    """With the CA of the bus as text, because benchmark Jobs cannot mount it. Raises OSError."""
+    if settings.nats_ca is None:
+        return settings
+    return settings.model_copy(update={"nats_ca_data": settings.nats_ca.read_text()})
+
+
 def _serve_callout(
     settings: ManagerSettings, signer: Signer | None, api: KubeApi, clock: SystemClock, stack: AsyncExitStack
 ) -> None:
@@ -174,10 +183,9 @@ def _all(*sinks: Callable[[KubeFact], None]) -> Callable[[KubeFact], None]:
 
 
 def _journal(settings: ManagerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
-    if settings.record is None:
-        return None
-    journal = Journal.open(settings.record, header_of("manager", instance, now, settings))
-    stack.callback(journal.close)
+    journal = journal_for(settings, "manager", instance, now)
+    if journal is not None:
+        stack.callback(journal.close)
     return journal
 
 

@@ -41,7 +41,7 @@ class ManagerSettings(RecordSettings, KubeSettings):
     bench_nats_url: str = setting(
         "", "bus address handed to benchmark Jobs; empty: --nats-url; off: none, they report by termination message"
     )
-    bench_token_audience: str = setting(
+    bench_audience: str = setting(
         "", "audience of the ServiceAccount token that benchmark Jobs show the bus; empty: they get none"
     )
     callout_key: Path | None = setting(
@@ -61,7 +61,7 @@ class ManagerSettings(RecordSettings, KubeSettings):
 
 
 def policy_of(settings: ManagerSettings) -> Policy:
-    """Settings as decisions see them."""
+    """Settings as decisions see them: no file is read, so that a tape's settings give the same."""
     ollama = {
         "NVIDIA": settings.default_backend_image_nvidia or settings.default_backend_image,
         "AMD": settings.default_backend_image_amd,
@@ -83,6 +83,8 @@ def policy_of(settings: ManagerSettings) -> Policy:
         benchmark_image=settings.benchmark_image,
         proxy_url=settings.proxy_url,
         nats_url="" if settings.bench_nats_url == "off" else settings.bench_nats_url or settings.nats_url,
+        nats_ca=settings.nats_ca_data,
+        token_audience=settings.bench_audience,
         gate_timeout=settings.gate_timeout,
         job_deadline=settings.job_deadline,
         node_local=settings.node_local,

@@ -17,6 +17,8 @@ BACKOFF_LIMIT = 1  # attempts of one Job after the first; more rounds follow lat
 TTL_SECONDS = 3600
 IN_PLACE = "flexinfer.ai/measures-pod"
 IMAGE_VARIABLE = "FLEXINFER_IMAGE"
+BUS_VOLUME, BUS_FOLDER, BUS_TOKEN = "bus", "/var/run/secrets/flexinfer.ai/bus", "token"
+TOKEN_SECONDS = 3600  # the kubelet renews it before its end; shown at each connection to the bus
 
 READY_SHARE, MEASURE_SHARE = 0.5, 0.4
 
@@ -69,8 +71,11 @@ def _spec(wanted: Description, run: Run, pod: EnginePod, policy: Policy) -> dict
     spec = pod_spec(pod, wanted, policy)
     spec["restartPolicy"] = "Never"
     spec["containers"] = [_bench(wanted, run, policy)]
+    token = [_bus_token(policy)] if _shows_token(policy) else []
+    volumes = token if run.in_place else [*spec.get("volumes", ()), *token]
+    spec.pop("volumes", None)
+    spec |= {"volumes": volumes} if volumes else {}
     if run.in_place:
-        spec.pop("volumes", None)
         spec.pop("affinity", None)
         return spec
     spec["initContainers"] = [
@@ -92,6 +97,7 @@ def _sidecar(container: Object) -> dict[str, Any]:
 def _bench(wanted: Description, run: Run, policy: Policy) -> Object:
     values = [{"name": name, "value": value} for name, value in bench_environment(wanted, run, policy).items()]
     node = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    mounts = [{"name": BUS_VOLUME, "mountPath": BUS_FOLDER, "readOnly": True}] if _shows_token(policy) else []
     return {
         "name": BENCH_CONTAINER,
         "image": policy.benchmark_image,
@@ -108,7 +114,18 @@ def _bench(wanted: Description, run: Run, policy: Policy) -> Object:
             "seccompProfile": {"type": "RuntimeDefault"},
             "runAsNonRoot": True,
         },
+        **({"volumeMounts": mounts} if mounts else {}),
     }
+
+
+def _shows_token(policy: Policy) -> bool:
+    return bool(policy.nats_url and policy.token_audience)
+
+
+def _bus_token(policy: Policy) -> Object:
+    """For the bus alone: the API server takes no token of this audience."""
+    token = {"audience": policy.token_audience, "expirationSeconds": TOKEN_SECONDS, "path": BUS_TOKEN}
+    return {"name": BUS_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}
 
 
 def measured_image(job: Object) -> str:
@@ -145,5 +162,7 @@ def bench_environment(wanted: Description, run: Run, policy: Policy) -> Mapping[
         "FLEXINFER_NOTE": f"measured on the running replica {run.in_place}: no other device" if run.in_place else "",
         "FLEXINFER_CLUSTER": policy.cluster,
         "NATS_URL": policy.nats_url,
+        "FLEXINFER_NATS_CA_DATA": policy.nats_ca if policy.nats_url else "",
+        "FLEXINFER_NATS_CREDENTIALS": f"{BUS_FOLDER}/{BUS_TOKEN}" if _shows_token(policy) else "",
     }
     return {name: value for name, value in values.items() if value}

@@ -17,7 +17,8 @@ class Policy:
 
     ``runtime_classes``: vendor → runtimeClassName of pods with such a device. ``fetch_image``: the image of the init
     step that fetches weights (empty: engines fetch them themselves); ``node_cache``: the directory of each node where
-    it keeps them for all pods (empty: in the pod, or on the model's claim).
+    it keeps them for all pods (empty: in the pod, or on the model's claim). ``nats_url``: the bus for benchmark Jobs,
+    ``nats_ca`` the PEM text of its CA, ``token_audience`` that of the token they show it (empty: none).
 
     ``capable(device, backend, quantization)``: the placement filters' rule of what a device can compute; it is passed
     in because placement and lifecycle do not know each other.
@@ -34,6 +35,8 @@ class Policy:
     benchmark_image: str = "flexinfer/benchmarker:latest"
     proxy_url: str = ""
     nats_url: str = ""
+    nats_ca: str = ""
+    token_audience: str = ""
     gate_timeout: float = 300.0
     job_deadline: float = 600.0
     node_local: bool = False

@@ -220,3 +220,26 @@ def test_job_and_pod_names_fit_kubernetes() -> None:
     assert len(body["metadata"]["name"]) <= 57
     assert all(len(value) <= 63 for value in body["metadata"]["labels"].values())
     assert len(d.workload) <= 50
+
+
+@pytest.mark.parametrize("in_place", ["", "m-1"])
+def test_a_job_shows_the_bus_a_token_of_its_own_where_one_is_asked_for(in_place: str) -> None:
+    run = Run("k", Option("c", "", "CPU", 0, ("n",)), "img", in_place)
+    guarded = Policy(nats_url="nats://bus", nats_ca="PEM", token_audience="the-bus")
+    spec = bench_job(wanted("llamacpp", "pvc://w/x.gguf"), run, guarded)["spec"]["template"]["spec"]
+    [bench] = spec["containers"]
+    environment = {entry["name"]: entry.get("value") for entry in bench["env"]}
+    [mount] = bench["volumeMounts"]
+    [volume] = [volume for volume in spec["volumes"] if volume["name"] == mount["name"]]
+
+    assert environment["FLEXINFER_NATS_CREDENTIALS"] == f"{mount['mountPath']}/token"
+    assert environment["FLEXINFER_NATS_CA_DATA"] == "PEM"
+    assert volume["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "the-bus"
+    assert spec["automountServiceAccountToken"] is False
+    engines = [mounts["name"] for one in spec.get("initContainers", ()) for mounts in one.get("volumeMounts", ())]
+    assert mount["name"] not in engines
+
+    for policy in (POLICY, Policy(token_audience="the-bus", nats_ca="PEM")):
+        job = bench_job(wanted("llamacpp", "pvc://w/x.gguf"), run, policy)["spec"]["template"]["spec"]
+        assert "FLEXINFER_NATS_CREDENTIALS" not in {entry["name"] for entry in job["containers"][0]["env"]}
+        assert "volumeMounts" not in job["containers"][0]
