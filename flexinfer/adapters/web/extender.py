@@ -5,7 +5,7 @@ kube-scheduler takes any status but 200 as a failure it cannot read, so refusals
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
@@ -14,8 +14,8 @@ import msgspec
 from flexinfer.adapters.web import extender_answers as answers
 from flexinfer.adapters.web import extender_wire as wire
 from flexinfer.adapters.web.ops import Report, answer_ops
-from flexinfer.adapters.web.serve import Receive, Scope, Send, respond
-from flexinfer.core.placement.checks import REASONS
+from flexinfer.adapters.web.serve import ClientGone, Receive, Scope, Send, respond
+from flexinfer.core.placement.checks import REASONS, Reason
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.explanation import parse_weights, what_if
 from flexinfer.telemetry import metrics
@@ -78,6 +78,7 @@ class ExtenderApp:
         self._dialogue = wire.Dialogue()
         self._pieces = answers.Pieces(desk.roster)
         self._shapes: set[str] = set()
+        self._rejected: list[Mapping[Reason, int]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -98,11 +99,21 @@ class ExtenderApp:
             self._process.record(now, phase, body)
         began = time.perf_counter()
         answer, result = self.answer(phase, body, now)
-        _SECONDS_OF[phase].observe(time.perf_counter() - began)
+        took = time.perf_counter() - began
+        try:
+            await respond(send, 200, answer)
+        finally:
+            # Nobody waits for the figures.
+            self._count(phase, result, took, now)
+        self._process.after()
+
+    def _count(self, phase: str, result: str, took: float, now: float) -> None:
+        _SECONDS_OF[phase].observe(took)
         _REQUESTS_OF[phase, result].inc()
         _LAST_CALL_OF[phase].set(now)
-        await respond(send, 200, answer)
-        self._process.after()
+        while self._rejected:
+            for reason, count in self._rejected.pop().items():
+                _REJECTED_OF[reason.code].inc(count)
 
     def answer(self, phase: str, body: bytes | None, now: float) -> tuple[bytes, str]:
         """The answer as of ``now``, and what to count it as: ok, rejected, bad, cold or large (``body`` None)."""
@@ -130,8 +141,8 @@ class ExtenderApp:
         query = self._dialogue.read(body, self._desk.roster)
         self._say_shape(query)
         found = self._desk.filter(query.pod, query.asked, now)
-        for reason, count in found.reasons.items():
-            _REJECTED_OF[reason.code].inc(count)
+        if found.keeps is not None:
+            self._rejected.append(found.reasons)
         result = "ok" if len(found.survivors) or not len(query.asked) else "rejected"
         # What was answered holds for the same list while no verdict changes, whichever pod asks.
         if found.encoded is not None and query.items is None:

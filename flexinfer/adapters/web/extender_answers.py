@@ -1,18 +1,18 @@
 """Answers of the extender protocol: PascalCase, in the form asked for, put together from bytes made once per node."""
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from flexinfer.adapters.web.extender_wire import Buffer, NodeQuery
+from flexinfer.adapters.web.extender_wire import NodeQuery
 from flexinfer.contracts.extender import MAX_SCORE, FilterResult, MetaVictims, PreemptionResult
 from flexinfer.core.placement.boards import Codes, Verdicts
 from flexinfer.core.placement.checks import REASONS
-from flexinfer.core.placement.names import Rows
-from flexinfer.core.placement.roster import Roster
+from flexinfer.core.placement.roster import Asked, Roster
 from flexinfer.core.placement.sums import Scores
 
 _Bytes = NDArray[np.uint8]
@@ -35,8 +35,11 @@ def _records(texts: Sequence[bytes]) -> _Bytes:
     return padded.view(np.uint8).reshape(-1, width)
 
 
+_REST = b',"FailedNodes":%b,"FailedAndUnresolvableNodes":%b,"Error":""}'
 _SENTENCES = _records([b"", *(_TEXTS[reason] + b"," for reason in REASONS)])
-_FINAL = np.array([False, *(reason.final for reason in REASONS)])
+_SAYINGS = (b"", *_TEXTS.values())
+_FINALS = (False, *(reason.final for reason in REASONS))
+_FINAL = np.array(_FINALS)
 
 
 class Pieces:
@@ -58,8 +61,17 @@ class Pieces:
         rows, codes = verdicts.out, verdicts.codes
         if not len(rows):
             return b"{}", b"{}"
-        final = _FINAL.take(codes)
-        return self._reasons(rows[~final], codes[~final]), self._reasons(rows[final], codes[final])
+        self._grow()
+        if self._names is None or len(rows) < FEW:
+            return self._few(rows.tolist(), codes.tolist())
+        final, names = _FINAL.take(codes), self._names.take(rows, axis=0)
+        return self._reasons(names[~final], codes[~final]), self._reasons(names[final], codes[final])
+
+    def _few(self, rows: Sequence[int], codes: Sequence[int]) -> tuple[bytes, bytes]:
+        parts: tuple[list[bytes], list[bytes]] = ([], [])
+        for row, code in zip(rows, codes, strict=True):
+            parts[_FINALS[code]].append(self._quoted[row] + _SAYINGS[code])
+        return b"{%b}" % b",".join(parts[0]), b"{%b}" % b",".join(parts[1])
 
     def priorities(self, scores: Scores) -> bytes:
         """HostPriorityList, scores as integers."""
@@ -69,21 +81,31 @@ class Pieces:
             pairs = zip(rows.tolist(), losses.tolist(), strict=True)
             found = [b'{"Host":%b,"Score":%b' % (self._quoted[row], _POINTS[loss]) for row, loss in pairs]
             return b"[%b]" % b",".join(found)
-        whole, written = _blank(len(rows), self._hosts.shape[1])
-        np.take(self._hosts, rows, axis=0, out=written, mode="clip")
+        whole, written = self._form(scores.asked, self._hosts)
         written[:, -4] = _TENS.take(losses)
         written[:, -3] = _ONES.take(losses)
-        whole[0], whole[-1] = b"[]"
         return whole.tobytes()
 
-    def _reasons(self, rows: Rows, codes: Codes) -> bytes:
-        self._grow()
-        if self._names is None or len(rows) < FEW:
-            pairs = zip(rows.tolist(), codes.tolist(), strict=True)
-            return b"{%b}" % b",".join([self._quoted[row] + _TEXTS[REASONS[code - 1]] for row, code in pairs])
-        split = self._names.shape[1]
-        whole, written = _blank(len(rows), split + _SENTENCES.shape[1])
-        written[:, :split] = self._names.take(rows, axis=0)
+    def _form(self, asked: Asked, hosts: _Bytes) -> tuple[_Bytes, _Bytes]:
+        """The answer for these nodes with places for the points; kept for those asked about more than once."""
+        made: tuple[_Bytes, _Bytes] | None = asked.memo.get(self)
+        if made is not None:
+            return made
+        whole, written = _blank(len(asked.rows), hosts.shape[1])
+        np.take(hosts, asked.rows, axis=0, out=written, mode="clip")
+        whole[0], whole[-1] = b"[]"
+        if self in asked.memo:
+            asked.memo[self] = (whole, written)
+        else:
+            asked.keep(self, None)
+        return whole, written
+
+    def _reasons(self, names: _Bytes, codes: Codes) -> bytes:
+        if not len(names):
+            return b"{}"
+        split = names.shape[1]
+        whole, written = _blank(len(names), split + _SENTENCES.shape[1])
+        written[:, :split] = names
         written[:, split:] = _SENTENCES.take(codes, axis=0)
         found = whole.tobytes().rstrip(b" ,")
         return b"{" + found[1:] + b"}"
@@ -111,11 +133,11 @@ def _blank(rows: int, width: int) -> tuple[_Bytes, _Bytes]:
 def filter_answer(query: NodeQuery, found: Verdicts, pieces: Pieces) -> tuple[bytes, bytes | None]:
     """The answer, and the list of surviving names in it, which kube-scheduler asks about next."""
     if query.items is not None:
-        return _filter_result(_whole(query.items, found), (b"null",), *pieces.failed(found)), None
-    if found.keeps is None and query.asked.untouched:
-        return _filter_result((b"null",), (query.raw,), b"{}", b"{}"), None
-    names = _kept(query, found)
-    return _filter_result((b"null",), (names,), *pieces.failed(found)), names
+        return _with_nodes(query, found, _REST % pieces.failed(found)), None
+    untouched = found.keeps is None and query.asked.untouched
+    names = query.raw if untouched else _kept(query, found)
+    answer = b"".join((b'{"Nodes":null,"NodeNames":', names, _REST % pieces.failed(found)))
+    return answer, None if untouched else names
 
 
 def _kept(query: NodeQuery, found: Verdicts) -> bytes:
@@ -123,27 +145,21 @@ def _kept(query: NodeQuery, found: Verdicts) -> bytes:
     if bounds is None or found.keeps is None or not len(found.survivors):
         return _encode(found.passed)
     # What lies between those that are out; each name goes with the separator after it.
-    out = np.flatnonzero(~found.keeps)
-    begins = [1, *bounds[out + 1].tolist()]
-    ends = [*bounds[out].tolist(), int(bounds[-1])]
+    begins = [1, *bounds[found.places + 1].tolist()]
+    ends = [*bounds[found.places].tolist(), int(bounds[-1])]
     parts = [query.raw[begin:end] for begin, end in zip(begins, ends, strict=True)]
     return b"[%b]" % b"".join(parts)[:-1]
 
 
-def _whole(items: Mapping[str, Buffer], found: Verdicts) -> Sequence[Buffer | bytes]:
-    parts: list[Buffer | bytes] = [b'{"metadata":{},"items":[']
-    for name in found.passed:
-        parts += (items[name], b",")
-    parts[len(parts) - (len(parts) > 1) :] = [b"]}"]
-    return parts
-
-
-def _filter_result(nodes: Sequence[Buffer | bytes], names: Sequence[bytes], failed: bytes, final: bytes) -> bytes:
+def _with_nodes(query: NodeQuery, found: Verdicts, rest: bytes) -> bytes:
+    items = query.items or ()
+    kept = list(items if found.keeps is None else compress(items, found.keeps.tolist()))
+    if not kept:
+        return b'{"Nodes":{"metadata":{},"items":[]},"NodeNames":null' + rest
     # Joined once: a copy of thousands of nodes takes its time.
-    return b"".join(
-        (b'{"Nodes":', *nodes, b',"NodeNames":', *names, b',"FailedNodes":', failed,
-         b',"FailedAndUnresolvableNodes":', final, b',"Error":""}')
-    )  # fmt: skip
+    kept[0] = b'{"Nodes":{"metadata":{},"items":[%b%b' % (query.lead, kept[0])
+    kept[-1] = b'%b]},"NodeNames":null%b' % (kept[-1], rest)
+    return (b"," + query.lead).join(kept)
 
 
 def filter_error(message: str) -> bytes:

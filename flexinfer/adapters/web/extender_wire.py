@@ -4,7 +4,7 @@
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,8 +18,6 @@ from flexinfer.contracts.extender import (
     PreemptionArguments,
 )
 from flexinfer.core.placement.roster import Asked, Roster
-
-Buffer = msgspec.Raw | memoryview
 
 KEPT_LISTS = 16
 KEPT_ITEM = 1 << 20  # longer name lists are not kept
@@ -39,7 +37,6 @@ _arguments = msgspec.json.Decoder(Arguments)
 _preemption = msgspec.json.Decoder(PreemptionArguments)
 _any_case = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _names = msgspec.json.Decoder(list[str])
-_string = msgspec.json.Decoder(str)
 _named = msgspec.json.Decoder(NamedNode)
 _encode = msgspec.json.Encoder().encode
 
@@ -53,12 +50,13 @@ class BadRequest(ValueError):
 @dataclass(slots=True)
 class NodeQuery:
     """A filter or prioritize request. ``raw``: the list of names as received; ``items``: in full-node form the nodes
-    as received, by name, else None."""
+    as received, in the order of ``asked``, else None. ``lead``: bytes that each of them lacks at its beginning."""
 
     pod: PodObject
     asked: Asked
     raw: bytes = b""
-    items: Mapping[str, Buffer] | None = None
+    items: Sequence[bytes | msgspec.Raw] | None = None
+    lead: bytes = b""
 
 
 class Dialogue:
@@ -106,19 +104,18 @@ class Dialogue:
             return None
         if head.pod is None or head.nodes is None or head.nodes.items != []:
             return None
-        whole = memoryview(body)
-        items: dict[str, Buffer] = {}
-        begin = first
-        while begin < len(body):
-            after = body.find(b"," + _ITEM, begin) + 1 or len(body) - len(_END) + 1
-            name = body[begin + len(_ITEM) : body.find(b'"', begin + len(_ITEM))]
-            if b"\\" in name:
-                return None  # no node has such a name; the parser may say what it is
-            items[_text(name)] = whole[begin : after - 1]
-            begin = after if after <= len(body) - len(_END) else len(body)
-        listing = roster.read(_encode(list(items)))
-        asked = Asked(list(items)) if listing is None else Asked.of(roster, listing.rows)
-        return NodeQuery(head.pod, asked, items=items)
+        items = body.split(b"," + _ITEM)
+        if len(items[0]) < first:
+            return None
+        items[-1] = items[-1][: -len(_END)]
+        items[0] = items[0][first + len(_ITEM) :]
+        raw = b'["%b"]' % b'","'.join([item[: item.find(b'"')] for item in items])
+        if b"\\" in raw:
+            return None  # no node has such a name; the parser may say what it is
+        listing = roster.read(raw)
+        asked = Asked(_names.decode(raw)) if listing is None else Asked.of(roster, listing.rows)
+        asked.enrol(roster)
+        return NodeQuery(head.pod, asked, items=items, lead=_ITEM) if asked.untouched else None
 
     def _read_any(self, body: bytes, roster: Roster) -> NodeQuery:
         found = _arguments.decode(body)
@@ -132,7 +129,7 @@ class Dialogue:
         if found.nodes is None:
             raise BadRequest("the request has neither Nodes nor NodeNames")
         items = {_name_of(item): item for item in found.nodes.items or () if not _absent(item)}
-        return NodeQuery(found.pod, Asked(list(items)), items=items)
+        return NodeQuery(found.pod, Asked(list(items)), items=list(items.values()))
 
     def _asked(self, raw: bytes, roster: Roster) -> Asked:
         # Comparing a handful of lists is cheaper than hashing one: unequal ones differ at once.
@@ -148,11 +145,6 @@ class Dialogue:
         """A list that will be asked about."""
         if len(raw) <= KEPT_ITEM:
             self._lists.appendleft((raw, asked))
-
-
-def _text(name: bytes) -> str:
-    found: str = _string.decode(b'"%b"' % name)
-    return found
 
 
 def _absent(raw: msgspec.Raw) -> bool:

@@ -39,6 +39,8 @@ def count_of(value: Quantity) -> int:
     """
     if isinstance(value, int) and 0 <= value <= MAX_DEVICES:
         return value
+    if value == "1":
+        return 1
     found = _QUANTITY.fullmatch(str(value))
     if not found:
         return 0

@@ -6,6 +6,7 @@ board answers is what ``ranking`` computes from nothing; a test holds them toget
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from math import inf, nan
 from typing import Any
 
@@ -22,13 +23,25 @@ from flexinfer.core.placement.roster import Asked, Roster
 from flexinfer.core.placement.scoring import cache_share
 
 Codes = NDArray[np.uint8]
+NOWHERE: Rows = np.empty(0, dtype=np.intp)
 Floats = NDArray[np.float64]
 
 # Reasons as numbers; 0 is none.
 _NUMBER = {reason: number for number, reason in enumerate(REASONS, 1)}
 _PASSES = 0
 _SPARE = 64
+PAGE = 64  # offers copied together when one of them changed
 KEPT_SHELVES = 16  # sets of weights asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Offers of one moment; what did not change since another moment is shared with it."""
+
+    pages: tuple[tuple[Offer, ...], ...]
+
+    def __getitem__(self, row: int) -> Offer:
+        return self.pages[row // PAGE][row % PAGE]
 
 
 class Board:
@@ -36,7 +49,9 @@ class Board:
 
     Columns by position in the roster, some entries longer than it: ``capacities`` and ``installed`` in MiB, ``util``
     and ``kv`` on 0..100, ``ratios`` on 0..1, ``costs`` (NaN: no price), ``classes`` (into ``kinds``: device class and
-    driver), ``reasons``. ``asked_at``: when a request last needed the board. ``version`` changes with any offer.
+    driver), ``reasons``, ``stamps`` (the version that brought the offer). ``asked_at``: when a request last needed the
+    board. ``version`` changes with any offer, ``form`` when more changed than figures of load and memory: what others
+    are held against.
     """
 
     def __init__(self, view: FleetView, roster: Roster, kind: Kind) -> None:
@@ -46,6 +61,7 @@ class Board:
         self.kinds: list[tuple[str, str]] = []
         self.asked_at = -inf
         self.version = 0
+        self.form = 0
         self.capacities: Floats = np.full(_SPARE, OUT)
         self.installed: Floats = np.full(_SPARE, OUT)
         self.util: Floats = np.zeros(_SPARE)
@@ -54,12 +70,13 @@ class Board:
         self.costs: Floats = np.full(_SPARE, nan)
         self.classes: NDArray[np.intp] = np.zeros(_SPARE, dtype=np.intp)
         self.reasons: Codes = np.zeros(_SPARE, dtype=np.uint8)
+        self.stamps: NDArray[np.int64] = np.zeros(_SPARE, dtype=np.int64)
         self._shelves: dict[frozenset[str], Floats] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         self._view = view
         self._seen = view.changes.count
         self._fits: dict[int, tuple[NodeHardware | None, Fit | Reason | None]] = {}
-        self._copy: tuple[Offer, ...] | None = None
+        self._pages: list[tuple[Offer, ...] | None] = []
 
     def refresh(self, now: float) -> None:
         """Renew the offers of nodes that changed, make those of nodes new to the roster."""
@@ -70,22 +87,34 @@ class Board:
             changed = self.roster.names[:known]
         elif not changed and known == len(self.roster):
             return
-        self._copy = None
         self.version += 1
         for name in set(changed):
             row = index.get(name, known)
             if row < known:
-                self.offers[row] = self._renew(row, name, now)
+                self._replace(row, self._renew(row, name, now))
         if known < len(self.roster):
+            self.form += 1
             self._grow(len(self.roster))
             for row in range(known, len(self.roster)):
                 self.offers.append(self._renew(row, self.roster.names[row], now))
+            self.stamps[known : len(self.offers)] = self.version
+            self._pages[known // PAGE :] = [None] * (-(-len(self.offers) // PAGE) - known // PAGE)
 
-    def snapshot(self) -> Sequence[Offer]:
+    def _replace(self, row: int, offer: Offer) -> None:
+        old, self.offers[row] = self.offers[row], offer
+        self.stamps[row] = self.version
+        self._pages[row // PAGE] = None
+        if (old.reason, old.cost, old.device_class, old.driver_major, old.cached) != (
+            offer.reason, offer.cost, offer.device_class, offer.driver_major, offer.cached,
+        ):  # fmt: skip
+            self.form += 1
+
+    def snapshot(self) -> Pages:
         """All offers as they are now, by position in the roster."""
-        if self._copy is None:
-            self._copy = tuple(self.offers)
-        return self._copy
+        for number, page in enumerate(self._pages):
+            if page is None:
+                self._pages[number] = tuple(self.offers[number * PAGE : (number + 1) * PAGE])
+        return Pages(tuple(page or () for page in self._pages))
 
     def shelf(self, entries: frozenset[str]) -> Floats:
         """The column of ``scoring.cache_share`` for these weights, made when first asked for."""
@@ -101,7 +130,7 @@ class Board:
         if size <= len(self.capacities):
             return
         self._shelves.clear()
-        for name in ("capacities", "installed", "util", "kv", "ratios", "costs", "classes", "reasons"):
+        for name in ("capacities", "installed", "util", "kv", "ratios", "costs", "classes", "reasons", "stamps"):
             old = getattr(self, name)
             setattr(self, name, np.concatenate((old, np.zeros(2 * size - len(old), dtype=old.dtype))))
 
@@ -136,22 +165,26 @@ class Board:
 @dataclass(slots=True)
 class Verdicts:
     """Of a filter call. ``survivors``: those that passed, in the order asked. ``keeps``: for each asked whether it
-    passed; None: all did. ``out``: positions in the roster of the others, ``codes``: their reasons as numbers.
-    ``version``: of the board for which this was last found true."""
+    passed; None: all did. ``places``: of the others among those asked, ``out``: their positions in the roster,
+    ``codes``: their reasons as numbers. ``version``: of the board for which this was last found true."""
 
     asked: Asked
     survivors: Asked
     keeps: NDArray[np.bool_] | None = None
-    out: Rows = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    places: Rows = field(default_factory=lambda: NOWHERE)
+    out: Rows = field(default_factory=lambda: NOWHERE)
     codes: Codes = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
     version: int = -1
     encoded: Any = None
     _reasons: dict[Reason, int] | None = None
+    _counts: dict[str, int] | None = None
 
     @property
-    def passed(self) -> list[str]:
+    def passed(self) -> Sequence[str]:
         """Names of the survivors."""
-        return self.survivors.names
+        if self.keeps is None:
+            return self.asked.names
+        return list(compress(self.asked.names, self.keeps.tolist()))
 
     @property
     def failed(self) -> dict[str, Reason]:
@@ -162,7 +195,9 @@ class Verdicts:
     @property
     def counts(self) -> dict[str, int]:
         """Sentence → number of nodes rejected with it, most frequent first."""
-        return {reason.text: number for reason, number in self.reasons.items()}
+        if self._counts is None:
+            self._counts = {reason.text: number for reason, number in self.reasons.items()}
+        return self._counts
 
     @property
     def reasons(self) -> dict[Reason, int]:
@@ -187,8 +222,9 @@ def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
     if keeps.all():
         found = Verdicts(asked, asked)
     else:
-        out = asked.rows[~keeps]
-        found = Verdicts(asked, asked.some(keeps), keeps, out, _codes(board, out, per_device_mib))
+        places = (~keeps).nonzero()[0]
+        out = asked.rows.take(places)
+        found = Verdicts(asked, asked.some(keeps), keeps, places, out, _codes(board, out, per_device_mib))
     found.version = board.version
     asked.keep(key, found)
     return found
@@ -206,6 +242,10 @@ def _codes(board: Board, out: Rows, per_device_mib: float) -> Codes:
     """``offers.refusal`` of those that are out, as numbers."""
     codes: Codes = board.reasons.take(out)
     installed = board.installed.take(out)
-    small = np.where(installed < per_device_mib, _NUMBER[TOO_SMALL], _NUMBER[NO_VRAM])
-    by_size = np.where(installed < 0, _NUMBER[NO_SIZE], small).astype(np.uint8)
-    return np.where(codes == _PASSES, by_size, codes)
+    fits = codes == _PASSES
+    codes[fits] = _NUMBER[NO_VRAM]
+    small = fits & (installed < per_device_mib)
+    if small.any():
+        codes[small] = _NUMBER[TOO_SMALL]
+        codes[small & (installed < 0)] = _NUMBER[NO_SIZE]
+    return codes

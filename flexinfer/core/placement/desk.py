@@ -22,7 +22,6 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.placement.boards import Board, Verdicts, verdicts
 from flexinfer.core.placement.demand import PROCESSOR, Demand, Kind, demand_of
 from flexinfer.core.placement.explanation import MAX_CANDIDATES, Attempt, Outcome, candidates_of, decision
-from flexinfer.core.placement.names import Rows
 from flexinfer.core.placement.offers import verdict
 from flexinfer.core.placement.ranking import Ranking
 from flexinfer.core.placement.roster import Asked, Roster
@@ -34,6 +33,7 @@ from flexinfer.core.placement.sums import Scores, ranked, scored
 KEPT_DECISIONS = 300
 KEPT_CANDIDATES = 200_000
 KEPT_BOARDS = 32
+KEPT_DEMANDS = 64
 KEPT_WARM = 4
 WARM_SECONDS = 600.0
 MAX_OPEN = 1000
@@ -77,6 +77,7 @@ class Desk:
         self._shadow = shadow
         self._roster = Roster()
         self._boards: OrderedDict[Kind, Board] = OrderedDict()
+        self._demands: OrderedDict[str, tuple[PodObject, Demand]] = OrderedDict()
         self._speeds: dict[str, Speeds] = {}
         self._speeds_version = -1
         self._open: OrderedDict[str, Attempt] = OrderedDict()
@@ -103,7 +104,7 @@ class Desk:
             if len(self._open) > MAX_OPEN:
                 self._open.popitem(last=False)
         else:
-            self._decide(attempt, board, found.survivors.rows)
+            self._decide(attempt, board, found.survivors)
         return found
 
     def prioritize(self, pod: PodObject, asked: Asked, now: float) -> Scores:
@@ -113,7 +114,7 @@ class Desk:
         attempt = self._open.pop(pod.metadata.uid, None)
         if attempt is None or attempt.demand != demand:
             attempt = self._attempt(pod, demand, len(asked), passing.counts, now)
-        return scored(passing, self._decide(attempt, board, passing.survivors.rows))
+        return scored(passing, self._decide(attempt, board, passing.survivors))
 
     def preempt(self, pod: PodObject, victims: Mapping[str, AbstractSet[str]], now: float) -> list[str]:
         """The nodes that would pass the filter once their victims (pod uids) are gone."""
@@ -182,7 +183,7 @@ class Desk:
         if held is not None and not self.view.nodes[held].claims[uid].bound:
             # A new attempt: what the last one reserved must not count against it.
             claims.release(self.view, uid)
-        demand = demand_of(pod)
+        demand = self._demand(pod)
         if len(self._roster) > MAX_NAMES:
             self._roster = Roster()
             self._boards.clear()
@@ -191,6 +192,16 @@ class Desk:
         asked.enrol(self._roster)
         board.refresh(now)
         return demand, board
+
+    def _demand(self, pod: PodObject) -> Demand:
+        """Read once: kube-scheduler asks about each pod at least twice."""
+        known = self._demands.get(pod.metadata.uid)
+        if known is not None and known[0] == pod:
+            return known[1]
+        found = demand_of(pod)
+        self._demands[pod.metadata.uid] = (pod, found)
+        _shrink(self._demands, KEPT_DEMANDS)
+        return found
 
     def _board(self, kind: Kind) -> Board:
         found = self._boards.get(kind)
@@ -207,18 +218,18 @@ class Desk:
         digest = f"{self.view.digest:016x}"
         return Attempt(ref, demand, considered, counts, now, digest, self.view.degraded)
 
-    def _decide(self, attempt: Attempt, board: Board, rows: Rows) -> Ranking:
+    def _decide(self, attempt: Attempt, board: Board, asked: Asked) -> Ranking:
         """Rank those that pass, keep the decision as it is now, and reserve its leader."""
         speeds = self._speeds_for(attempt.demand)
         entries = attempt.demand.entries
-        ranking = ranked(board, rows, speeds, self.weights, entries)
+        ranking = ranked(board, asked, speeds, self.weights, entries)
         pending = Pending(attempt, ranking, speeds)
         self._put(pending)
         if not len(ranking):
             return ranking
-        leader = ranking.leader(self._roster.ranks().take(rows))
+        leader = ranking.leader(self._roster.ranks(), asked.rows)
         if self._shadow is not None and len(ranking) > 1:
-            pending.shadow = shadowed(board, rows, speeds, self._shadow, entries, leader)
+            pending.shadow = shadowed(board, asked.rows, speeds, self._shadow, entries, leader)
         if attempt.pod.uid:
             until = attempt.at + self._reserve_seconds
             claims.reserve(self.view, ranking.name(leader), attempt.pod, attempt.demand.ask, until)

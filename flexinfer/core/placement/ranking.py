@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,12 @@ T = TypeVar("T")
 ABSENT = -(1 << 62)  # sum of a node that does not pass
 
 
+class Offers(Protocol):
+    """By position."""
+
+    def __getitem__(self, row: int, /) -> Offer: ...
+
+
 @dataclass(slots=True)
 class Ranking:
     """Nodes in the order asked with their sums in scoring.UNIT, ABSENT for those that do not pass.
@@ -25,7 +31,7 @@ class Ranking:
     """
 
     known: Sequence[str]
-    offers: Sequence[Offer]
+    offers: Offers
     rows: NDArray[np.intp]
     scale: Scale
     sums: NDArray[np.int64]
@@ -99,10 +105,11 @@ class Ranking:
             found = np.flatnonzero(self.sums >= cut).tolist()
         return sorted(found, key=lambda i: (-int(self.sums[i]), self.name(i)))[:limit]
 
-    def leader(self, ranks: NDArray[np.intp]) -> int:
-        """Position of the best node, the first by name among equals; ``ranks``: of these nodes, their order by name."""
-        best = np.flatnonzero(self.sums == self.sums.max())
-        return int(best[ranks[best].argmin()])
+    def leader(self, ranks: NDArray[np.intp], rows: NDArray[np.intp]) -> int:
+        """Position of the best node, the first by name among equals; ``ranks``: the order by name of all in the
+        roster, ``rows``: where these nodes are in it."""
+        best = (self.sums == self.best).nonzero()[0]
+        return int(best[ranks.take(rows.take(best)).argmin()])
 
 
 def rank(

@@ -31,14 +31,16 @@ class Roster:
     def positions(self, names: Sequence[str]) -> Rows:
         """Of these names, numbering new ones."""
         try:
-            found = [self.index[name] for name in names]
+            return self._known(names)
         except KeyError:
             for name in names:
                 if name not in self.index:
                     self.index[name] = len(self.names)
                     self.names.append(name)
-            found = [self.index[name] for name in names]
-        return np.array(found, dtype=np.intp)
+            return self._known(names)
+
+    def _known(self, names: Sequence[str]) -> Rows:
+        return np.fromiter(map(self.index.__getitem__, names), np.intp, len(names))
 
     def read(self, raw: bytes) -> Listing | None:
         """Positions of the names in a JSON list; None if it has a new one, or is not written as Go writes it, or is
@@ -113,17 +115,17 @@ class Asked:
             _, first = np.unique(rows, return_index=True)
             rows = rows[np.sort(first)]
         self.rows = rows
-        # The roster's own strings do; those of the request can go.
-        self._names = None
+        if not self.untouched:
+            self._names = None
 
     def __len__(self) -> int:
         return len(self.rows) if self._names is None else len(self._names)
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """In the order asked; before ``enrol`` as received."""
         if self._names is not None:
-            return list(self._names)
+            return self._names
         known = self.known
         return [known[row] for row in self.rows.tolist()]
 

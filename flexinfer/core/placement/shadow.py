@@ -35,7 +35,7 @@ def shadowed(
     ranking.measure()
     behind = ranking.best - int(sums[leader])
     # Among equals the real leader is as good as any.
-    best = leader if behind == 0 else ranking.leader(board.roster.ranks().take(rows))
+    best = leader if behind == 0 else ranking.leader(board.roster.ranks(), rows)
     return ShadowRanking(
         weights=weights.told(), node=ranking.name(best), behind=behind / UNIT, lost=ranking.lost(leader)
     )

@@ -10,11 +10,12 @@ from flexinfer.core.placement.boards import Board, Verdicts
 from flexinfer.core.placement.names import Rows
 from flexinfer.core.placement.ranking import ABSENT, Ranking
 from flexinfer.core.placement.roster import Asked
-from flexinfer.core.placement.scoring import PARTS, UNIT, Scale, Weights, tps_share
+from flexinfer.core.placement.scoring import PARTS, UNIT, Scale, Weights, exact, total, tps_share
 from flexinfer.core.placement.speeds import Speeds
 
 Sums = NDArray[np.int64]
 
+FEW = 16  # offers that are added up one by one
 COMPACT = 20  # a ranking this small keeps its own few offers; a larger one shares those of its moment
 
 
@@ -24,6 +25,16 @@ class Scores:
 
     asked: Asked
     ranking: Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Sums of the nodes of one list, as of a version and a form of the board."""
+
+    version: int
+    form: int
+    scale: Scale
+    sums: Sums
 
 
 def summed(board: Board, rows: Rows, speeds: Speeds, weights: Weights, entries: frozenset[str]) -> tuple[Scale, Sums]:
@@ -61,10 +72,31 @@ def summed(board: Board, rows: Rows, speeds: Speeds, weights: Weights, entries: 
     return scale, sums
 
 
-def ranked(board: Board, rows: Rows, speeds: Speeds, weights: Weights, entries: frozenset[str]) -> Ranking:
-    """The nodes at ``rows``, which all pass, as they are now."""
-    scale, sums = summed(board, rows, speeds, weights, entries)
-    found = Ranking(board.roster.names, board.offers, rows, scale, sums)
+def _standing(board: Board, asked: Asked, speeds: Speeds, weights: Weights, entries: frozenset[str]) -> Standing:
+    """Of nodes that all pass. Where a few offers changed since the last request about the same nodes, and nothing that
+    the others are held against, only these are added up again, by the plain form."""
+    key = (board, speeds, weights, entries)
+    last: Standing | None = asked.memo.get(key)
+    if last is not None and last.form == board.form:
+        changed = (board.stamps.take(asked.rows) > last.version).nonzero()[0]
+        if len(changed) <= FEW:
+            scale, sums = last.scale, last.sums.copy()
+            for place, row in zip(changed.tolist(), asked.rows.take(changed).tolist(), strict=True):
+                offer = board.offers[row]
+                sums[place] = exact(total(offer, speeds.of(offer.device_class, offer.driver_major), scale, weights))
+            found = Standing(board.version, board.form, scale, sums)
+            asked.keep(key, found)
+            return found
+    found = Standing(board.version, board.form, *summed(board, asked.rows, speeds, weights, entries))
+    asked.keep(key, found)
+    return found
+
+
+def ranked(board: Board, asked: Asked, speeds: Speeds, weights: Weights, entries: frozenset[str]) -> Ranking:
+    """The nodes asked about, which all pass, as they are now."""
+    rows = asked.rows
+    standing = _standing(board, asked, speeds, weights, entries)
+    found = Ranking(board.roster.names, board.offers, rows, standing.scale, standing.sums)
     found.measure()
     if len(rows) <= COMPACT:
         return found.compact()

@@ -61,9 +61,9 @@ class Asked:
         return await self.request("POST", path, raw)
 
 
-def gpu_node(view: FleetView, name: str, util: float = 0.0, free: int = 24564) -> None:
-    """One RTX 4090."""
-    mint = EventMint.start("agent", name, "boot", lambda: NOW)
+def gpu_node(view: FleetView, name: str, util: float = 0.0, free: int = 24564, boot: str = "boot") -> None:
+    """One RTX 4090; another ``boot`` replaces what was told."""
+    mint = EventMint.start("agent", name, boot, lambda: NOW)
     device = Device(
         index=0, uuid=f"GPU-{name}", vendor="NVIDIA", product="NVIDIA GeForce RTX 4090", arch="sm_89",
         memory_mib=24564, int4=True,

@@ -113,9 +113,10 @@ async def test_an_extender_that_is_not_there_is_an_error_to_retry():
     await client.aclose()
 
 
-def test_the_best_score_wins_and_ties_go_by_name():
-    assert best(("c", "a", "b"), {"a": 5, "b": 10, "c": 10}) == "b"
-    assert best(("c", "a", "b"), {}) == "a"
+def test_the_best_score_wins_and_ties_go_by_affinity_and_then_by_name():
+    assert best(("c", "a", "b"), {"a": 5, "b": 10, "c": 10}, {"a": 100}) == "b"
+    assert best(("c", "a", "b"), {"b": 10, "c": 10}, {"c": 1}) == "c"
+    assert best(("c", "a", "b"), {}, {}) == "a"
 
 
 def test_reasons_are_counted_as_kube_scheduler_words_them():

@@ -75,6 +75,45 @@ async def test_the_same_requests_get_the_same_answers_either_way(monkeypatch, as
     assert fast == plain
 
 
+async def test_the_same_nodes_asked_about_again_get_the_answer_of_the_moment(monkeypatch):
+    async def story() -> list:
+        view = fleet()
+        asked, found = Asked(view), []
+        for number in range(6):
+            body = {"Pod": pod(number, 1000), "Nodes": None, "NodeNames": NAMES[:12]}
+            found += await said(asked, [(path, msgspec.json.encode(body)) for path in ("/filter", "/prioritize")])
+            gpu_node(view, f"gpu-{number}", util=100.0 - number, free=24564 - 3000 * number, boot=str(number))
+        return found
+
+    thresholds(monkeypatch, 0)
+    fast = await story()
+    thresholds(monkeypatch, 1 << 40)
+
+    assert fast == await story()
+    assert len({str(answer) for answer in fast[1::2]}) > 1
+
+
+async def test_a_node_given_twice_comes_back_once(monkeypatch):
+    items = [{"metadata": {"name": name}} for name in ("gpu-1", "gpu-2", "gpu-1")]
+    body = msgspec.json.encode({"Pod": pod(1, 1), "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
+    thresholds(monkeypatch, 0)
+
+    answer = await Asked(fleet()).post("/filter", body)
+
+    assert answer.json["Nodes"]["items"] == items[:2]
+
+
+async def test_nodes_nobody_knows_yet_pass_or_fail_by_name(monkeypatch):
+    items = [{"metadata": {"name": name}} for name in ("new-1", "gpu-2", "new-2")]
+    body = msgspec.json.encode({"Pod": pod(1, 1), "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
+    thresholds(monkeypatch, 0)
+
+    answer = await Asked(fleet()).post("/filter", body)
+
+    assert answer.json["Nodes"]["items"] == items[1:2]
+    assert list(answer.json["FailedAndUnresolvableNodes"]) == ["new-1", "new-2"]
+
+
 async def test_large_requests_take_the_fast_way_and_small_ones_the_plain_one():
     view = FleetView()
     names = [f"node-{number:04d}" for number in range(1000)]
