@@ -14,7 +14,7 @@ import msgspec
 from flexinfer.adapters.web import extender_answers as answers
 from flexinfer.adapters.web import extender_wire as wire
 from flexinfer.adapters.web.ops import Report, answer_ops
-from flexinfer.adapters.web.serve import ClientGone, Receive, Scope, Send, respond
+from flexinfer.adapters.web.serve import Receive, Scope, Send, respond
 from flexinfer.core.placement.checks import REASONS, Reason
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.explanation import parse_weights, what_if
