@@ -47,9 +47,13 @@ class AdmissionApp:
                 await respond(send, 404, b'{"error":"not found"}')
             return
         body = await read_body(receive, MAX_BODY)
+        if body is None:
+            _ANSWERED.labels(path=path, result="large").inc()
+            await respond(send, 413, b'{"error":"larger than %d bytes"}' % MAX_BODY)
+            return
         try:
-            review = _decode(body if body is not None else b"")
-        except msgspec.DecodeError as err:
+            review = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
             _ANSWERED.labels(path=path, result="malformed").inc()
             log.warning("%s: no AdmissionReview: %s", path, err)
             await respond(send, 400, msgspec.json.encode({"error": f"not an AdmissionReview: {err}"}))

@@ -14,7 +14,7 @@ import msgspec
 from flexinfer.adapters.web import extender_answers as answers
 from flexinfer.adapters.web import extender_wire as wire
 from flexinfer.adapters.web.ops import Report, answer_ops
-from flexinfer.adapters.web.serve import Receive, Scope, Send, respond
+from flexinfer.adapters.web.serve import ClientGone, Receive, Scope, Send, respond
 from flexinfer.core.placement.checks import REASONS, Reason
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.explanation import parse_weights, what_if
@@ -198,17 +198,20 @@ class ExtenderApp:
 
 
 async def read_or_drain(receive: Receive, limit: int) -> bytes | None:
-    """The whole body; None if it is larger than ``limit``, and then read to its end, so that the sender listens."""
+    """The whole body; None if it is larger than ``limit``, and then as much again is read, so that the sender listens.
+
+    Raises ClientGone.
+    """
     parts: list[bytes] = []
     size = 0
     more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            break
+            raise ClientGone
         chunk = message.get("body", b"")
         size += len(chunk)
-        more = bool(message.get("more_body"))
+        more = bool(message.get("more_body")) and size <= 2 * limit
         if size > limit:
             parts.clear()
         else:

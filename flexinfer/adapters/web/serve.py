@@ -10,12 +10,18 @@ from typing import Any
 
 import uvicorn
 
+from flexinfer.adapters.web.guard import DEFAULT_LIMITS, HttpLimits, guarded
+
 log = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class ClientGone(ConnectionError):
+    """The client left before its body was complete; there is nobody to answer."""
 
 
 class PortBusy(OSError):
@@ -55,7 +61,15 @@ class TlsFiles:
 class WebServer:
     """A running listener. ``stop`` lets requests in flight finish for ``drain`` seconds."""
 
-    def __init__(self, app: AsgiApp, sock: socket.socket, *, drain: float = 30.0, tls: TlsFiles | None = None) -> None:
+    def __init__(
+        self,
+        app: AsgiApp,
+        sock: socket.socket,
+        *,
+        drain: float = 30.0,
+        tls: TlsFiles | None = None,
+        limits: HttpLimits = DEFAULT_LIMITS,
+    ) -> None:
         self._socket = sock
         self._name = "{}:{}".format(*sock.getsockname()[:2])
         options: dict[str, Any] = {}
@@ -64,17 +78,16 @@ class WebServer:
             if tls.client_ca:
                 options |= {"ssl_ca_certs": tls.client_ca, "ssl_cert_reqs": 2}
         config = uvicorn.Config(
-            app,
+            _until_the_client_leaves(app),
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
             date_header=False,
-            http="httptools",
+            http=guarded(limits),
             ws="none",
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(drain) or None,
-            h11_max_incomplete_event_size=64 * 1024,
             **options,
         )
         self._server = _Server(config)
@@ -113,14 +126,22 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
+def _until_the_client_leaves(app: AsgiApp) -> AsgiApp:
+    async def until_gone(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(ClientGone):
+            await app(scope, receive, send)
+
+    return until_gone
+
+
 async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """The whole request body, or None once it is larger than ``limit`` bytes."""
+    """The whole request body, or None once it is larger than ``limit`` bytes. Raises ClientGone."""
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return b"".join(parts)
+            raise ClientGone  # a part of a body may read as a whole one
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:

@@ -100,13 +100,19 @@ async def test_defaults_come_as_a_json_patch_and_only_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"request": {}}', b'{"request": {"uid": 1}}', b"\xff", b" " * (MAX_BODY + 1)]
+    "body", [b"", b"[]", b"{}", b'{"request": {}}', b'{"request": {"uid": 1}}', b"\xff", b'{"a":"\xff"}', b"[" * 100_000]
 )
 async def test_what_is_no_review_is_refused_and_said(body: bytes) -> None:
     status, answer = await ask("/validate", body)
 
     assert status == 400
     assert "not an AdmissionReview" in answer["error"]
+
+
+async def test_a_review_larger_than_any_object_is_refused_unread() -> None:
+    status, answer = await ask("/validate", b" " * (MAX_BODY + 1))
+
+    assert (status, answer["error"]) == (413, f"larger than {MAX_BODY} bytes")
 
 
 async def test_other_paths_are_not_found() -> None:

@@ -98,8 +98,10 @@ class Client(asyncio.Protocol):
         self._reading: Request | None = None  # its head or body is not complete
         self._head_size = 0
         self._head_done = False
+        self._around_body = 0  # bytes since the body last grew
         self._since = self._loop.time()  # start of the present head, or of idleness
         self._blocked_since: float | None = None
+        self._unblocked: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
         self._priming = False
@@ -132,6 +134,7 @@ class Client(asyncio.Protocol):
             if not self._head_size and self._reading is None:
                 self._since = self._loop.time()
             self._head_size += len(data)
+        reading, body = self._reading, self._reading.size if self._reading else 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -142,6 +145,15 @@ class Client(asyncio.Protocol):
             return
         if not self._head_done and self._head_size > self._limits.head_bytes:
             self._refuse(self._too_long())
+        elif reading is not None and reading is self._reading and self._head_done:
+            self._check_framing(len(data), grown=reading.size != body)
+
+    def _check_framing(self, size: int, *, grown: bool) -> None:
+        """What comes with a body and is none of it (chunk extensions, trailers) is limited like a head: the parser
+        keeps a trailer until its end."""
+        self._around_body = 0 if grown else self._around_body + size
+        if self._around_body > self._limits.head_bytes:
+            self._refuse(self._too_long())
 
     def pause_writing(self) -> None:
         self._blocked_since = self._loop.time()
@@ -150,6 +162,8 @@ class Client(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._blocked_since = None
+        if self._unblocked and not self._unblocked.done():
+            self._unblocked.set_result(None)
         if self.flow:
             self.flow.resume()
 
@@ -177,13 +191,13 @@ class Client(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         request = self._reading
-        if request is None or self._priming:
+        if request is None or self._priming or self._deaf:
             return
         self._head_done = True
         if self._head_size > self._limits.head_bytes and self._is_oversize(request):
             self._refuse(self._too_long())
             return
-        self._head_size = 0
+        self._head_size = self._around_body = 0
         request.method = self._parser.get_method().decode("latin-1")
         request.old = self._parser.get_http_version() == "1.0"
         request.keep_alive = self._parser.should_keep_alive()
@@ -193,6 +207,8 @@ class Client(asyncio.Protocol):
         self._queue.append(request)
         if len(self._queue) > self._limits.pipelined:
             self.transport.pause_reading()
+        if len(self._queue) > self._limits.queued:
+            self._refuse(Refusal(400, "malformed_request", "too many requests ahead of their answers"))
         self._stir()
 
     def on_body(self, data: bytes) -> None:
@@ -298,11 +314,16 @@ class Client(asyncio.Protocol):
             self.transport.close()
 
     async def _answer_in_turn(self) -> None:
+        asked_ahead = False
         while not self.transport.is_closing():
             if not self._queue:
                 self._wake = self._loop.create_future()
                 await self._wake
+                asked_ahead = False
                 continue
+            if asked_ahead:
+                await self._give_way()
+            asked_ahead = True
             request = self._queue.popleft()
             if len(self._queue) == self._limits.pipelined:
                 self.transport.resume_reading()
@@ -322,6 +343,14 @@ class Client(asyncio.Protocol):
             self._since = self._loop.time()
             if self.close_after or (self._listener.draining and not self._queue):
                 break
+
+    async def _give_way(self) -> None:
+        """To other connections, as our own answers wait for nothing; and until this client has read what it got, as
+        one that asks without reading would fill our memory."""
+        await asyncio.sleep(0)
+        if self._blocked_since is not None:
+            self._unblocked = self._loop.create_future()
+            await self._unblocked
 
     async def _hang_up(self) -> None:
         """Close so that the client can read the answer: unread input would turn the close into a reset."""

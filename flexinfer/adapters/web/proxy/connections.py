@@ -1,12 +1,16 @@
 """Kept-alive connections to engines, by address."""
 
 import asyncio
+import logging
+import os
 import ssl
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from flexinfer.adapters.web.proxy.limits import UpstreamLimits
 from flexinfer.adapters.web.proxy.upstream import Connection, Head, UpstreamFailed
+
+log = logging.getLogger(__name__)
 
 # llama.cpp announces keep-alive after a stream and closes at once; its end is noticed within this time.
 _REST_SECONDS = 0.02
@@ -31,6 +35,13 @@ class Address:
         self.prefix = parts.path.rstrip("/").encode("ascii")
 
 
+def _why(err: OSError) -> str:
+    """Without the address: clients read it, and need not know what runs where."""
+    if isinstance(err, ssl.SSLError):
+        return (err.reason or "TLS").replace("_", " ").lower()
+    return os.strerror(err.errno) if err.errno and err.errno > 0 else "its name or address leads nowhere"
+
+
 class Connections:
     """All connections of one process to engines."""
 
@@ -49,7 +60,8 @@ class Connections:
             try:
                 found = Address(url)
             except ValueError as err:
-                raise UpstreamFailed("connect", str(err)) from err
+                log.warning("no engine can be asked: %s", err)
+                raise UpstreamFailed("connect", "its address is not valid") from err
             if len(self._addresses) > 10_000:
                 self._addresses.clear()
             self._addresses[url] = found
@@ -105,7 +117,7 @@ class Connections:
         except TimeoutError as err:
             raise UpstreamFailed("connect", f"no connection within {self._limits.connect_seconds:g} s") from err
         except OSError as err:
-            raise UpstreamFailed("connect", f"cannot connect: {err.strerror or err}") from err  # TLS errors too
+            raise UpstreamFailed("connect", f"cannot connect: {_why(err)}") from err
         self._all.add(connection)
         return connection
 

@@ -15,7 +15,8 @@ class ServerLimits:
     body_rate: float = 2048.0  # bytes/s on average, after that
     idle_seconds: float = 75.0  # between requests
     write_seconds: float = 300.0  # a client that reads nothing for so long is gone
-    pipelined: int = 16  # requests read ahead on one connection
+    pipelined: int = 16  # requests read ahead on one connection before reading pauses
+    queued: int = 1024  # and at most: one read may hold many
     connections: int = 20_000
 
 

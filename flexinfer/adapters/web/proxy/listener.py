@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
+from flexinfer.adapters.web.proxy import room
 from flexinfer.adapters.web.proxy.client import Client
 from flexinfer.adapters.web.proxy.limits import Budget, ServerLimits
 from flexinfer.adapters.web.proxy.request import Request
@@ -42,9 +43,11 @@ class Listener:
     ) -> None:
         self.handle = handle
         self.limits = limits
-        self.budget = Budget(limits.buffered_bytes)
+        self.budget = Budget(min(limits.buffered_bytes, room.for_bodies()))
         self.loop = asyncio.get_running_loop()
         self.draining = False
+        self._most = min(limits.connections, room.for_clients())
+        log.info("room for %d clients and %d MiB of bodies; others get 503", self._most, self.budget.limit >> 20)
         self.refused = refused
         self._tasks = tasks
         self._clients: set[Client] = set()
@@ -75,7 +78,7 @@ class Listener:
     def opened(self, client: Client) -> None:
         """A connection was accepted."""
         self._clients.add(client)
-        if len(self._clients) > self.limits.connections:
+        if len(self._clients) > min(self.limits.connections, self._most):
             client.turn_away(Refusal(503, "too_many_connections", "too many connections", retry_after=1))
 
     def closed(self, client: Client) -> None:

@@ -14,6 +14,7 @@ HOP = frozenset({
     b"transfer-encoding", b"upgrade", b"http2-settings",
 })  # fmt: skip
 DROP_FROM_CLIENT = HOP | {b"host", b"content-length", b"expect", b"trailer", b"x-request-id"}
+_FRAMING = frozenset({b"content-length"})  # without it a client would wait for the end of a kept connection
 _NONE: frozenset[bytes] = frozenset()
 _USAGE = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
 _TAIL = 4096
@@ -124,7 +125,7 @@ async def relay(
     ``dropped`` holds HOP and the names of ``extra``. Raises UpstreamFailed once the head is out: the answer is broken.
     """
     if named := named_in(head.noted.get(b"connection", b"")):
-        dropped |= named
+        dropped |= named - _FRAMING
     old = client.request is not None and client.request.old
     fields = [field for field in head.headers if field[0] not in dropped]
     fields += extra

@@ -247,7 +247,9 @@ class Connection(asyncio.Protocol):
         if parser is None or self._head is not None:
             return
         head.status = parser.get_status_code()
-        if 100 <= head.status < 200:
+        if head.status < 100:
+            raise ValueError("a status below 100")  # httptools hands it on as a parser error
+        if head.status < 200:
             return
         self._keep = parser.should_keep_alive()
         _set_framing(head)
