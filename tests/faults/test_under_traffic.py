@@ -5,7 +5,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -197,6 +197,26 @@ async def test_a_proxy_that_froze_answers_what_waited(house: House) -> None:
         proxy.signal(signal.SIGCONT)
         assert await asyncio.gather(*waiting) == ["200"] * 5
         await tasks.close()
+
+
+async def test_an_extender_whose_files_were_all_taken_places_again_when_they_are_back(house: House) -> None:
+    extender = house.programs["scheduler"]
+    extender.limits = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
+    try:
+        await extender.end(60)
+        await (await extender.start()).ready()
+        taken = []
+        for _ in range(200):
+            with suppress(OSError):
+                taken.append(await asyncio.open_connection("127.0.0.1", extender.ops))
+        for _, writer in taken:
+            writer.transport.abort()
+        await extender.ready()
+        await scale(house, 2)
+        assert extender.running
+        await scale(house, 1)
+    finally:
+        extender.limits = ()
 
 
 async def test_the_nodes_are_still_those_of_the_start(house: House) -> None:
