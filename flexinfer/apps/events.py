@@ -16,8 +16,9 @@ from flexinfer.ports import BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.connecting import wait_connected
 from flexinfer.runtime.journal import VERSION, Header
+from flexinfer.runtime.parts import Limits, pack, prune
 from flexinfer.runtime.process import fail, host_name, stop_signals
-from flexinfer.runtime.recording import COMPONENT, Limits, Recorder, pack, prune
+from flexinfer.runtime.recording import COMPONENT, Recorder
 from flexinfer.runtime.sifting import Wanted, hiding, wanted
 
 QUEUE_LIMIT = 20_000

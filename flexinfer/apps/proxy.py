@@ -21,7 +21,7 @@ from flexinfer.contracts.envelope import EventMint
 from flexinfer.core.routing.directory import Directory
 from flexinfer.ports import Bus
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.journal import Journal, header_of
+from flexinfer.runtime.parts import journal_for
 from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
 from flexinfer.runtime.tasks import Supervisor
@@ -40,9 +40,7 @@ class Proxy:
         self.port = 0
         name = settings.instance or host_name()
         self._keys = ApiKeys(settings.api_keys_file) if settings.api_keys_file else None
-        self._journal: Journal | None = None
-        if settings.record:
-            self._journal = Journal.open(settings.record, header_of("proxy", name, self._clock.now(), settings))
+        self._journal = journal_for(settings, "proxy", name, self._clock.now())
         self._sibling_server: asyncio.Server | None = None
         self.directory = Directory()
         self.connections = Connections(

@@ -23,7 +23,8 @@ from flexinfer.core.placement.shadow import overridden
 from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.heap import keep_freed_memory
-from flexinfer.runtime.journal import Journal, Webhook, header_of
+from flexinfer.runtime.journal import Journal, Webhook
+from flexinfer.runtime.parts import journal_for
 from flexinfer.runtime.placement.fallback import Fallback
 from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.placement.outbox import DecisionOutbox
@@ -144,8 +145,7 @@ def _tls(settings: SchedulerSettings) -> TlsFiles | None:
 
 
 def _journal(settings: SchedulerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
-    if settings.record is None:
-        return None
-    journal = Journal.open(settings.record, header_of("scheduler", instance, now, settings))
-    stack.callback(journal.close)
+    journal = journal_for(settings, "scheduler", instance, now)
+    if journal is not None:
+        stack.callback(journal.close)
     return journal

@@ -71,6 +71,10 @@ class RecordSettings(Settings):
     """For executables that write a tape: all of them."""
 
     record: Path | None = setting(None, "directory for a tape of every fact this process is told, and of what it says")
+    record_max_size: int = setting(64, "MiB after which the tape goes on in a next part; 0: never", ge=0)
+    record_max_age: Duration = setting(0.0, "time after which the tape goes on in a next part; 0: never")
+    record_keep: int = setting(0, "finished parts of this process that stay, the oldest go first; 0: all", ge=0)
+    record_compress: bool = setting(True, "pack finished parts with gzip")
 
 
 class KubeSettings(BusSettings):

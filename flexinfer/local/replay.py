@@ -15,7 +15,9 @@ from flexinfer.local import playing
 from flexinfer.local.nats_server import BusNotInstalled, BusNotStarted
 from flexinfer.local.replay_words import line
 from flexinfer.ports import BusUnavailable
+from flexinfer.runtime.parts import following, read_parts, runs
 from flexinfer.runtime.process import fail
+from flexinfer.runtime.tapes import SUFFIXES
 from flexinfer.testing.comparing import (
     SHOWN_FIELDS,
     about,
@@ -27,7 +29,7 @@ from flexinfer.testing.comparing import (
     until,
     what_of,
 )
-from flexinfer.testing.replay import BadLine, NotReplayable, Step, Tape, load, replay
+from flexinfer.testing.replay import BadLine, NotReplayable, Step, Tape, replay
 
 SOME_LINES_LOST = 3
 DIFFERENT = 4
@@ -41,11 +43,11 @@ async def run(settings: ReplaySettings) -> int:
             "flexinfer events record another", 2
         )  # fmt: skip
     try:
-        path = _file(settings.tape)
-        tape = load(path)
+        files = _files(settings.tape)
+        tape = read_parts(files)
         if settings.until:
             tape = until(tape, _moment(settings.until, tape.header.started))
-        code = await _do(settings, path, tape)
+        code = await _do(settings, files[0], tape)
     except OSError as err:
         if isinstance(err, BrokenPipeError):
             return 0
@@ -74,14 +76,20 @@ async def _do(settings: ReplaySettings, path: Path, tape: Tape) -> int:
     return 0
 
 
-def _file(path: Path) -> Path:
-    """The only tape of a directory, if it is one. Raises OSError."""
-    if not path.is_dir():
-        return path
-    tapes = sorted(found for found in path.iterdir() if found.name.endswith((".jsonl", ".jsonl.gz")))
+def _files(path: Path) -> list[Path]:
+    """The parts of one run in order: a tape and those after it, or all there are in a directory or by a pattern, if
+    they are of one run. Raises OSError."""
+    if path.is_dir():
+        found = [one for one in path.iterdir() if one.name.endswith(SUFFIXES) and ".trace." not in one.name]
+        complaint = "is a directory; name one of its tapes"
+    elif not path.exists() and set(path.name) & set("*?["):
+        found, complaint = list(path.parent.glob(path.name)), "matches more than one tape; name one"
+    else:
+        return following(path)
+    tapes = runs(found)
     if len(tapes) != 1:
-        names = ", ".join(found.name for found in tapes) or "none"
-        raise IsADirectoryError(0, f"is a directory; name one of its tapes: {names}")
+        names = ", ".join(sorted(parts[0].name for parts in tapes)) or "none"
+        raise IsADirectoryError(0, f"{complaint}: {names}")
     return tapes[0]
 
 

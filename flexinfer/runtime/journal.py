@@ -38,7 +38,7 @@ _FAILED = metrics.counter("flexinfer_journal_failures_total", "Lines that could 
 
 
 class Header(Struct, frozen=True, kw_only=True):
-    """First line of a tape: who recorded it, with which settings."""
+    """First line of a tape: who recorded it, with which settings, and which part of its run it is."""
 
     tape: Literal["flexinfer"]
     version: int
@@ -47,6 +47,18 @@ class Header(Struct, frozen=True, kw_only=True):
     release: str
     started: float
     settings: dict[str, Any] = {}
+    part: int | UnsetType = UNSET
+
+    @property
+    def number(self) -> int:
+        """Which part of its run it is, from 1."""
+        return self.part or 1
+
+    @property
+    def file(self) -> str:
+        """``<component>-<instance>-<started ms>.jsonl``, later parts ``….0002.jsonl``."""
+        number = f".{self.number:04}" if self.number > 1 else ""
+        return f"{self.component}-{self.instance}-{int(self.started * 1000)}{number}.jsonl"
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
@@ -99,6 +111,8 @@ class BadLine(ValueError):
         self.number = number
         self.reason = reason
 
+
+_AGAIN = b'{"again":true,'
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _line = msgspec.json.Decoder(_Line)
@@ -184,20 +198,23 @@ def decode_header(raw: bytes) -> Header:
 
 @dataclass(slots=True)
 class Tape:
-    """A tape read from disk: the header, the facts that could be read, and the lines that could not."""
+    """A tape read from disk: the header, the facts that could be read, and the lines that could not. ``again``: how
+    many of the first facts repeat what stood at the end of the part before."""
 
     header: Header
     facts: tuple[tuple[float, Fact], ...]
     bad: tuple[BadLine, ...]
+    again: int = 0
 
 
-def _readable(lines: Iterable[bytes], bad: list[BadLine]) -> Iterator[tuple[float, Fact]]:
+def _readable(lines: Iterable[bytes], bad: list[BadLine], again: list[int]) -> Iterator[tuple[float, Fact]]:
     for number, raw in enumerate(lines, start=2):
         text = raw.strip()
         if not text:
             continue
         try:
             yield decode_line(text, number)
+            again[0] += text.startswith(_AGAIN)
         except BadLine as err:
             bad.append(err)
 
@@ -232,8 +249,9 @@ def read_tape(path: Path) -> Tape:
             raise BadLine(1, f"this is no FlexInfer tape: {err}") from err
         header = decode_header(first)
         bad: list[BadLine] = []
-        facts = tuple(_readable(_lines(file, bad), bad))
-        return Tape(header, facts, tuple(bad))
+        again = [0]
+        facts = tuple(_readable(_lines(file, bad), bad, again))
+        return Tape(header, facts, tuple(bad), again[0])
 
 
 def header_of(component: str, instance: str, started: float, settings: Settings) -> Header:
@@ -255,22 +273,30 @@ class Journal:
         self._file = file
         self._handed = 0.0
         self.path = path
+        self.size = 0  # bytes of lines written
 
     @classmethod
     def open(cls, folder: Path, header: Header) -> "Journal":
-        """A new tape ``<component>-<instance>-<started ms>.jsonl`` in ``folder``. Raises OSError."""
+        """A new tape in ``folder``, named by its header. Raises OSError."""
+        return cls(*cls.begin(folder, header))
+
+    @staticmethod
+    def begin(folder: Path, header: Header) -> tuple[BinaryIO, Path]:
+        """The file of a tape with its header written. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{header.component}-{header.instance}-{int(header.started * 1000)}.jsonl"
+        path = folder / header.file
         file = path.open("ab", buffering=1 << 16)
         file.write(_encode(header) + b"\n")
         file.flush()
-        return cls(file, path)
+        return file, path
 
-    def write(self, at: float, fact: Fact) -> None:
-        """Append one fact; never raises."""
+    def write(self, at: float, fact: Fact, *, again: bool = False) -> None:
+        """Append one fact; never raises. ``again``: it repeats what a part before told."""
         try:
             line = encode_line(at, fact)
-            self._file.write(line + b"\n")
+            text = (_AGAIN + line[1:] if again else line) + b"\n"
+            self._file.write(text)
+            self.size += len(text)
             if abs(at - self._handed) >= FLUSH_SECONDS:
                 self._handed = at
                 self._file.flush()

@@ -1,9 +1,7 @@
 """The flight recorder: what is said on the bus, as tapes that rotate, pack themselves and each stand alone."""
 
-import gzip
-import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
@@ -14,20 +12,12 @@ from flexinfer.contracts.topics import TOPIC_OF, TOPICS, order_key
 from flexinfer.core.fleet.view import OrderBook
 from flexinfer.ports import BusFact, Snapshot
 from flexinfer.runtime.journal import Header, Journal
+from flexinfer.runtime.parts import Limits
 
 COMPONENT = "recorder"
 LOOK_EVERY = 200  # facts between two looks at the size of the file
 
 _STATEFUL: tuple[type[EventData], ...] = tuple(topic.data for topic in TOPICS.values() if topic.bucket)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a part ends (bytes, seconds; 0: never) and how many finished ones stay (0: all)."""
-
-    size: int = 0
-    age: float = 0.0
-    keep: int = 0
 
 
 class Recorder:
@@ -112,28 +102,3 @@ class Recorder:
         """End the last part."""
         self._journal.close()
         self.finished.append(self._journal.path)
-
-
-def pack(path: Path) -> Path:
-    """Compress a finished part and remove the plain one; the path of the new one. Raises OSError."""
-    packed = path.with_name(path.name + ".gz")
-    partial = path.with_name(path.name + ".gz.part")
-    with path.open("rb") as plain, gzip.open(partial, "wb", compresslevel=6) as out:
-        shutil.copyfileobj(plain, out, 1 << 20)
-    partial.replace(packed)
-    path.unlink()
-    return packed
-
-
-def prune(folder: Path, header: Header, keep: int) -> list[Path]:
-    """Remove the oldest parts of this recorder beyond ``keep``; those removed. Raises OSError."""
-    parts = sorted(folder.glob(f"{header.component}-{header.instance}-*.jsonl*"), key=_order_of)
-    gone = parts[: max(len(parts) - keep, 0)] if keep else []
-    for path in gone:
-        path.unlink()
-    return gone
-
-
-def _order_of(path: Path) -> tuple[int, str]:
-    number = path.name.split(".jsonl", 1)[0].rpartition("-")[2]
-    return (int(number) if number.isdigit() else 0, path.name)

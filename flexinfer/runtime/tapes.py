@@ -5,7 +5,8 @@ from pathlib import Path
 
 from flexinfer.contracts.envelope import Event
 from flexinfer.ports import BusFact, Snapshot
-from flexinfer.runtime.journal import BadLine, Tape, read_tape
+from flexinfer.runtime.journal import BadLine, Tape
+from flexinfer.runtime.parts import following, read_parts, runs
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 
@@ -20,20 +21,20 @@ def files_of(path: Path) -> list[Path]:
 
 
 def tapes_of(path: Path) -> Iterator[tuple[Path, Tape]]:
-    """Each tape. Foreign files in a directory are passed over, unless there is nothing else.
+    """Each tape, the parts of a run as one. Foreign files in a directory are passed over, unless there is nothing else.
 
     Raises OSError, BadLine.
     """
     last: BadLine | None = None
     count = 0
-    for file in files_of(path):
+    for parts in runs(files_of(path)) if path.is_dir() else [following(path)]:
         try:
-            tape = read_tape(file)
+            tape = read_parts(parts)
         except BadLine as err:
             last = err
             continue
         count += 1
-        yield file, tape
+        yield parts[0], tape
     if not count:
         raise last or BadLine(1, "there is no tape here; --record DIR and flexinfer events record write them")
 

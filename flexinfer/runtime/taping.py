@@ -8,7 +8,8 @@ from flexinfer.config.common import RecordSettings
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import EventData
 from flexinfer.ports import Bus, BusFact, KubeFact, Subscription
-from flexinfer.runtime.journal import Journal, header_of
+from flexinfer.runtime.journal import Journal
+from flexinfer.runtime.parts import journal_for
 
 Told = TypeVar("Told", BusFact, KubeFact)
 
@@ -25,10 +26,9 @@ class Tape:
         cls, settings: RecordSettings, component: str, instance: str, now: Callable[[], float], stack: AsyncExitStack
     ) -> "Tape":
         """As ``--record`` says; closed with ``stack``. Raises OSError."""
-        if settings.record is None:
-            return cls(None, now)
-        journal = Journal.open(settings.record, header_of(component, instance, now(), settings))
-        stack.callback(journal.close)
+        journal = journal_for(settings, component, instance, now())
+        if journal is not None:
+            stack.callback(journal.close)
         return cls(journal, now)
 
     def write(self, fact: BusFact | KubeFact) -> None:

@@ -8,7 +8,8 @@ from flexinfer.contracts.envelope import Event, EventMint
 from flexinfer.contracts.events import Cpu, EventData, ModelPhase, NodeHardware, NodeStatus, NodeTelemetry
 from flexinfer.ports import Snapshot
 from flexinfer.runtime.journal import Header, read_tape
-from flexinfer.runtime.recording import Limits, Recorder, pack, prune
+from flexinfer.runtime.parts import Limits, pack, prune
+from flexinfer.runtime.recording import Recorder
 from flexinfer.runtime.sifting import hiding, wanted
 
 START = 1_800_000_000.0
