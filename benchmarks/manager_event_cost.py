@@ -3,7 +3,7 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flexinfer.contracts.envelope import EventMint
@@ -138,9 +138,12 @@ KINDS: dict[str, Callable[[int], EventData]] = {
 }  # fmt: skip
 
 
-def event_costs(sizes: Sequence[int]) -> dict[str, Any]:
-    """Median microseconds by kind of event and number of models, in turn so that both see the same machine."""
-    papers = {models: Paper(models) for models in sizes}
+def event_costs(sizes: Sequence[int], filled: Mapping[int, Paper] | None = None) -> dict[str, Any]:
+    """Median microseconds by kind of event and number of models, in turn so that all see the same machine.
+
+    ``filled``: the views, if they are at hand.
+    """
+    papers = filled or {models: Paper(models) for models in sizes}
     gc.collect()
     gc.freeze()
     found: dict[str, Any] = {}

@@ -1,0 +1,179 @@
+"""5,000 agents on one bus: what the bus and the extender spend, and how fresh the extender's view is.
+
+A nats-server, the embedded Kubernetes API, the ``flexinfer-sched`` executable, and one process that is all agents
+(scale_crowd.py): a connection each, telemetry of two devices once a second each with its acknowledged state write, its
+live copy and its sampled copy. Processor time is user plus system of each process over ``--seconds``; freshness is the
+time from publishing that one of two more nodes is busy to the prioritize answer that shows it, as in
+extender_latency.py.
+
+    python benchmarks/scale_agents.py [--nodes 5000] [--seconds 30] [--samples 60] [--output FILE.json]
+
+Goal: the extender under half a core, p99 of freshness 50 ms. On a machine with fewer cores than processes the latter is
+mostly waiting for a core; the shares of processor time are not.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from agent_footprint import cpu_seconds, resident_mb
+from extender_latency import Fleet, sample
+from measuring import measured
+
+from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.local.kubeapi import EmbeddedApi
+from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
+
+GOALS = {"extender_cores": 0.5, "publish_to_score_ms_p99": 50.0}
+WARM_UP = 5.0
+PATIENCE = 120.0
+HERE = Path(__file__).parent
+
+
+class Rig:
+    """Everything running, the crowd humming. ``processes``: name -> pid."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, int] = {}
+        self.url = ""
+        self.bus: NatsBus | None = None
+
+    async def start(self, stack: AsyncExitStack, nodes: int) -> "Rig":
+        folder = Path(tempfile.mkdtemp(prefix="flexinfer-bench-"))
+        server = NatsServer(folder / "nats")
+        await server.start()
+        stack.push_async_callback(server.stop)
+        assert server.process is not None
+        self.processes["nats-server"] = server.process.pid
+        embedded = EmbeddedApi()
+        await embedded.start()
+        stack.push_async_callback(embedded.stop)
+        embedded.write_kubeconfig(folder / "kubeconfig")
+        self.bus = await NatsBus.start(server.url, name="bench")
+        stack.push_async_callback(self.bus.close)
+        connected = asyncio.Event()
+        self.bus.on_connect(connected.set)
+        await connected.wait()
+        await self.bus.ensure()
+        self.crowd = await asyncio.create_subprocess_exec(
+            sys.executable, str(HERE / "scale_crowd.py"), server.url, str(nodes),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        stack.push_async_callback(_ended, self.crowd)
+        self.processes["agents"] = self.crowd.pid
+        assert self.crowd.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            if await self.crowd.stdout.readline() != b"ready\n":
+                raise RuntimeError("the simulated agents did not start")
+        await self._extender(stack, server.url, folder)
+        return self
+
+    async def _extender(self, stack: AsyncExitStack, bus: str, folder: Path) -> None:
+        port = free_port()
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
+            "--nats-url", bus, "--kubeconfig", str(folder / "kubeconfig"), "--log-level", "warning",
+            "--weight-tps", "0",
+        )  # fmt: skip
+        stack.push_async_callback(_ended, process)
+        self.processes["extender"] = process.pid
+        self.url = f"http://127.0.0.1:{port}"
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE
+        async with aiohttp.ClientSession() as session:
+            while loop.time() < until:
+                with suppress(aiohttp.ClientError):
+                    async with session.get(self.url + "/readyz") as response:
+                        if response.status == 200:
+                            return
+                await asyncio.sleep(0.1)
+        raise TimeoutError("flexinfer-sched did not become ready")
+
+    async def said(self) -> dict[str, Any]:
+        """Ends the crowd; what it sent."""
+        output, _ = await self.crowd.communicate(b"")
+        found: dict[str, Any] = json.loads(output)
+        return found
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.terminate()
+    await process.wait()
+
+
+async def spent(processes: dict[str, int], seconds: float) -> dict[str, float]:
+    """Cores used by each over the next ``seconds``."""
+    loop = asyncio.get_running_loop()
+    before, began = {name: cpu_seconds(pid)[0] for name, pid in processes.items()}, loop.time()
+    await asyncio.sleep(seconds)
+    took = loop.time() - began
+    return {name: round((cpu_seconds(pid)[0] - before[name]) / took, 3) for name, pid in processes.items()}
+
+
+async def fresh(rig: Rig, samples: int) -> dict[str, Any]:
+    """Milliseconds from publish to score."""
+    assert rig.bus is not None
+    fleet = Fleet(rig.bus, 2)
+    await fleet.introduce()
+    waits, answers, never = [], [], 0
+    async with aiohttp.ClientSession() as session:
+        for number in range(samples):
+            try:
+                wait, answer = await sample(fleet, session, rig.url, number % 2)
+            except TimeoutError:
+                never += 1
+                continue
+            waits.append(wait * 1e3)
+            answers.append(answer * 1e3)
+            await asyncio.sleep(0.02)
+    waits.sort()
+    found: dict[str, Any] = {"samples": samples, "not_within_10_seconds": never}
+    if waits:
+        found |= {
+            "p50": round(statistics.median(waits), 1), "p99": round(waits[int(len(waits) * 0.99)], 1),
+            "one_answer_p50": round(statistics.median(answers), 1),
+        }  # fmt: skip
+    return found
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    async with AsyncExitStack() as stack:
+        rig = await Rig().start(stack, options.nodes)
+        await asyncio.sleep(WARM_UP)
+        cores = await spent(rig.processes, options.seconds)
+        freshness = await fresh(rig, options.samples)
+        memory = {name: round(resident_mb(pid)) for name, pid in rig.processes.items()}
+        said = await rig.said()
+    per_event = {name: round(1e6 * share / said["events_per_second"]) for name, share in cores.items()}
+    return {
+        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "method": (__doc__ or "").strip(), "nodes": options.nodes, "goals": GOALS,
+        "cores": cores, "cpu_us_per_event": per_event, "resident_mb": memory, "publish_to_score_ms": freshness,
+        "agents": said, "load_of_the_machine_per_core": round(os.getloadavg()[0] / (os.cpu_count() or 1), 2),
+    }  # fmt: skip
+
+
+def main() -> None:
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("--nodes", type=int, default=5000)
+    command.add_argument("--seconds", type=float, default=30.0)
+    command.add_argument("--samples", type=int, default=60)
+    command.add_argument("--output", type=Path)
+    options = command.parse_args()
+    found = measured(measure(options), options.output)
+    print(json.dumps({key: value for key, value in found.items() if key != "method"}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
