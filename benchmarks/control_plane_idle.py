@@ -34,17 +34,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import trustme
 from agent_footprint import cpu_seconds, resident_mb
-from manager_models import MANAGER_TOKEN, MANAGER_USER, Bench, Kubelet, QuietRig
+from manager_models import MANAGER_TOKEN, MANAGER_USER, Bench, QuietRig, prepared
 from measuring import measured
 from rig import SCHEDULER
 
-from flexinfer.adapters.bus.nats import NatsBus
-from flexinfer.adapters.kube.client import KubeClient
-from flexinfer.contracts.crds import crd_manifests
-from flexinfer.contracts.kubernetes import CRDS, NAMESPACES
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.local.ports import free_port
-from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.tasks import Supervisor
 
 GOALS = {"cores": 0.5, "memory_mb": 800.0}
@@ -189,28 +184,6 @@ async def _idle(parts: list[Part], seconds: float) -> dict[str, dict[str, float]
     }
 
 
-async def _fleet(rig: QuietRig, nats: NatsServer, endpoints: int, stack: AsyncExitStack) -> Bench:
-    bus = await NatsBus.start(nats.url, name="bench", clock=SystemClock())
-    stack.push_async_callback(bus.close)
-    connected = asyncio.Event()
-    bus.on_connect(connected.set)
-    await connected.wait()
-    await bus.ensure()
-    api = await KubeClient.connect(rig.kubeconfig(), timeout=60.0)
-    stack.push_async_callback(api.aclose)
-    for crd in crd_manifests():
-        await api.patch(CRDS, crd["metadata"]["name"], crd, kind="apply", field_manager="bench")
-    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flexinfer-system"}}
-    await api.create(NAMESPACES, system)
-    bench = Bench(rig, api, bus, nats.url, NODES_OF * -(-endpoints // CARDS))
-    bench.models = endpoints
-    await bench.fleet()
-    kubelet = Kubelet(api, bench.nodes)
-    kubelet.start()
-    stack.push_async_callback(kubelet.stop)
-    return bench
-
-
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """The figures, as they are written to the file."""
     folder = Path(tempfile.mkdtemp(prefix="flexinfer-bench-"))
@@ -219,7 +192,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         stack.callback(rig.stop)
         nats = await NatsServer(folder / "nats").start()
         stack.push_async_callback(nats.stop)
-        bench = await _fleet(rig, nats, options.endpoints, stack)
+        bench = await prepared(rig, nats.url, NODES_OF * -(-options.endpoints // CARDS), stack)
+        bench.models = options.endpoints
         plane = Plane(rig, nats.url, folder)
         stack.push_async_callback(plane.stop)
         await plane.start()

@@ -289,6 +289,28 @@ async def _managed(bench: Bench, namespace: str, log: Path, quiet: float) -> dic
     return {"rate": rate, "writes": writes, "memory": memory, "idle": idle, "woken": woken}
 
 
+async def prepared(rig: QuietRig, nats_url: str, models: int, stack: AsyncExitStack) -> Bench:
+    """Bus, CRDs, fake fleet and its kubelet, until the stack is closed."""
+    bus = await NatsBus.start(nats_url, name="bench", clock=SystemClock())
+    stack.push_async_callback(bus.close)
+    connected = asyncio.Event()
+    bus.on_connect(connected.set)
+    await connected.wait()
+    await bus.ensure()
+    api = await KubeClient.connect(rig.kubeconfig(), timeout=60.0)
+    stack.push_async_callback(api.aclose)
+    for crd in crd_manifests():
+        await api.patch(CRDS, crd["metadata"]["name"], crd, kind="apply", field_manager="bench")
+    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flexinfer-system"}}
+    await api.create(NAMESPACES, system)
+    bench = Bench(rig, api, bus, nats_url, models)
+    await bench.fleet()
+    kubelet = Kubelet(api, bench.nodes)
+    kubelet.start()
+    stack.push_async_callback(kubelet.stop)
+    return bench
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="flexinfer-bench-"))
     async with AsyncExitStack() as stack:
@@ -297,23 +319,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         server = NatsServer(folder / "nats")
         await server.start()
         stack.push_async_callback(server.stop)
-        bus = await NatsBus.start(server.url, name="bench", clock=SystemClock())
-        stack.push_async_callback(bus.close)
-        connected = asyncio.Event()
-        bus.on_connect(connected.set)
-        await connected.wait()
-        await bus.ensure()
-        api = await KubeClient.connect(rig.kubeconfig(), timeout=60.0)
-        stack.push_async_callback(api.aclose)
-        for crd in crd_manifests():
-            await api.patch(CRDS, crd["metadata"]["name"], crd, kind="apply", field_manager="bench")
-        system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "flexinfer-system"}}
-        await api.create(NAMESPACES, system)
-        bench = Bench(rig, api, bus, server.url, options.models)
-        await bench.fleet()
-        kubelet = Kubelet(api, bench.nodes)
-        kubelet.start()
-        stack.push_async_callback(kubelet.stop)
+        bench = await prepared(rig, server.url, options.models, stack)
         rates: dict[str, list[float]] = {"manager": [], "script": []}
         first: dict[str, Any] = {}
         for number in range(options.rounds):
