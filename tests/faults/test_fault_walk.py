@@ -12,7 +12,7 @@ SEED = 4
 
 @pytest.mark.slow
 async def test_what_must_hold_holds_on_a_walk_through_faults(tmp_path: Path) -> None:
-    made = await walk(tmp_path, Plan(plan(SEED, pace=1.0, longest=8.0), seconds=24.0, breath=24.0))
+    made = await walk(tmp_path, Plan(plan(SEED, pace=1.0, longest=8.0), seconds=16.0, breath=16.0))
 
     assert made.seen.broken == []
     assert made.rests == 2

@@ -26,7 +26,7 @@ from tests.faults.traffic import ask
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 DEADLINE = 300.0
-FROZEN_SECONDS = float(os.environ.get("FAULTS_SECONDS", "8"))
+FROZEN_SECONDS = float(os.environ.get("FAULTS_SECONDS", "5"))
 CONTROL = ("manager-a", "manager-b", "scheduler", "agent", "placer")
 
 
