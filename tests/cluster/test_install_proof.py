@@ -14,6 +14,7 @@ import pytest
 import yaml
 from kubelet.chats import Chats, chat
 from kubelet.cluster import private_cluster
+from kubelet.examples import BARE, HELD, WAITING, example
 from kubelet.house import GATEWAY
 from kubelet.netns import missing
 from kubelet.policies import Connection, connections, refusals
@@ -23,13 +24,6 @@ from kubelet.wire import Wire
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "smollm2.yaml"
-# The example as it stands measures for minutes on a busy machine; one engine thread, because two that wait for each
-# other lose most of their time beside a control plane.
-SHORTER = {
-    "args": ["--ctx-size", "2048", "--parallel", "2", "--threads", "1"],
-    "benchmark": {"concurrency": [1], "minDuration": "1s", "iterations": 1, "warmupIterations": 1, "batchSize": 16},
-}
 # Granted for what this story does not go through, with the reason; anything else that is granted must be used.
 FOR_OTHER_DAYS = {
     Right("flexinfer-agent", "", "nodes", "get"): "reads the Node again after a patch was refused",
@@ -40,33 +34,6 @@ FOR_OTHER_DAYS = {
     Right("flexinfer-scheduler", "", "configmaps", "list"): "the record of results is read while the bus is away",
     Right("flexinfer-scheduler", "events.k8s.io", "events", "patch"): "an Event that repeats",
 }
-
-
-EXAMPLE_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
-# No node can hold it. It is there for what a model of the newer kind with a volume of its own makes the manager do.
-WAITING = {
-    "apiVersion": "ai.flexinfer/v1alpha2",
-    "kind": "Model",
-    "spec": {
-        "backend": "llamacpp",
-        "source": "hf://example/tiny-GGUF",
-        "image": EXAMPLE_IMAGE,
-        "gpu": {"vendor": "cpu", "count": 0},
-        "resources": {"requests": {"cpu": "1000"}, "limits": {"cpu": "1000"}},
-        "benchmark": {"enabled": False},
-        "cache": {"strategy": "SharedPVC", "size": "1Gi"},
-    },
-}
-BARE = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "bare", "namespace": "default"},
-    "spec": {
-        "schedulerName": "flexinfer-scheduler",
-        "containers": [{"name": "sleep", "image": "busybox:1", "command": ["sleep", "600"]}],
-    },
-}
-HELD = (["flexinfer.ai/finalizer"], "Running")
 
 
 @dataclass
@@ -99,7 +66,8 @@ class Proof:
     late_audit: list[Any] = field(default_factory=list)
     orphan: dict[str, Any] = field(default_factory=dict)
     earlier: list[dict[str, Any]] = field(default_factory=list)
-    chart: dict[str, Any] = field(default_factory=dict)
+    privileged: dict[str, Any] = field(default_factory=dict)
+    refused: str = ""
     last_answer: tuple[int, str] = (0, "")
 
 
@@ -110,9 +78,7 @@ def _serve(proof: Proof, tmp: Path) -> None:
     begun = time.monotonic()
     release.install()
     proof.chats.address = release.proxy()
-    model = yaml.safe_load(EXAMPLE.read_text())
-    model["spec"] |= SHORTER
-    (tmp / "model.yaml").write_text(yaml.safe_dump(model))
+    (tmp / "model.yaml").write_text(yaml.safe_dump(example()))
     release.tool("kubectl", "apply", "-f", str(tmp / "model.yaml"))
     release.cluster.until("smollm2 is Running", lambda: release.phase() == "Running", 240)
     proof.first_answer = chat(proof.chats.address)
@@ -144,8 +110,7 @@ def _change(proof: Proof, tmp: Path) -> None:
         release.tool("kubectl", "annotate", "modeldeployment", "smollm2", "proof=upgraded")
         proof.kept.append(release.keeps())
         proof.placed = _place(release, tmp)
-        [agent] = release.part("agent")
-        proof.chroot = agent["spec"]["containers"][0]["securityContext"]
+        proof.chroot = _rights_of_the_agent(release)
         proof.tests = release.helm("test", RELEASE, "--logs", "--timeout", "240s")
         # Now that every part is there.
         proof.policies = release.get("/apis/networking.k8s.io/v1/networkpolicies")["items"]
@@ -156,6 +121,14 @@ def _change(proof: Proof, tmp: Path) -> None:
         ending = "proxies of the release before have drained"
         release.cluster.until(ending, lambda: len(release.pods(NAMESPACE, "app.kubernetes.io/component=proxy")) == 2)
         proof.kept.append(release.keeps())
+
+
+def _rights_of_the_agent(release: Release) -> dict[str, Any]:
+    """Of the one that is ready."""
+    release.cluster.until("one agent is left", lambda: len(release.part("agent")) == 1)
+    [agent] = release.part("agent")
+    assert agent["status"]["containerStatuses"][0]["ready"], agent["status"]
+    return dict(agent["spec"]["containers"][0]["securityContext"])
 
 
 def _place(release: Release, tmp: Path) -> str:
@@ -193,10 +166,11 @@ def _come_from_earlier(proof: Proof) -> None:
     taken_up = "the manager holds the model again"
     release.cluster.until(taken_up, lambda: (release.model()["metadata"].get("finalizers"), release.phase()) == HELD)
     proof.earlier = [_standing(release)]
-    release.upgrade()
+    release.upgrade("agent.hostAccess=privileged,crds.keep=false")
     release.cluster.until("one extender is left", lambda: len(release.part("scheduler")) == 1)
-    proof.chart = release.part("manager")[0]["metadata"]
+    proof.privileged = _rights_of_the_agent(release)
     proof.earlier.append(_standing(release))
+    proof.refused = release.refuses_uninstall()
     proof.last_answer = chat(release.proxy())
     release.tool("kubectl", "delete", "modeldeployments", "-A", "--all", "--timeout=120s")
     proof.audit += entries(release.cluster.rig.audit_log)[begun:]
@@ -313,8 +287,9 @@ def test_a_pod_is_placed_by_an_extender_with_tls(proof: Proof) -> None:
     assert proof.placed == "gpu-1"
 
 
-def test_an_agent_that_may_change_its_root_is_ready_too(proof: Proof) -> None:
+def test_agents_that_see_more_of_the_host_are_ready_too(proof: Proof) -> None:
     assert proof.chroot["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
+    assert proof.privileged["privileged"] is True
 
 
 def test_uninstall_takes_what_agents_wrote_to_nodes(proof: Proof) -> None:
@@ -341,10 +316,13 @@ def test_the_hook_uses_each_of_its_rights_and_no_other(proof: Proof) -> None:
 
 def test_an_upgrade_from_the_earlier_chart_keeps_everything(proof: Proof) -> None:
     before, after = proof.earlier
-    for kept in ("secrets", "results", "engines", "phase"):
+    for kept in ("results", "engines", "phase"):
         assert after[kept] == before[kept], kept
+    # Who is known to the bus may change with the chart; nobody's credential does.
+    both = before["secrets"].keys() & after["secrets"].keys()
+    assert {name: after["secrets"][name] for name in both} == {name: before["secrets"][name] for name in both}
+    assert len(both) >= 6
     assert after["phase"] == "Running"
-    assert len(before["secrets"]) >= 7
     assert len(before["results"]) == 1
     assert after["streams"].keys() >= before["streams"].keys()
     assert sum(one["state"]["messages"] for one in before["streams"].values()) > 0
@@ -356,13 +334,14 @@ def test_an_upgrade_from_the_earlier_chart_keeps_everything(proof: Proof) -> Non
     assert proof.last_answer[0] == 200, proof.last_answer[1]
 
 
+def test_an_uninstall_that_would_take_models_along_is_refused(proof: Proof) -> None:
+    assert "the CRDs would take 1 model(s) along: ModelDeployment default/smollm2" in proof.refused
+    assert proof.last_answer[0] == 200, proof.last_answer[1]
+
+
 def test_uninstall_leaves_what_the_policy_keeps(proof: Proof) -> None:
-    assert proof.left == [
-        "ConfigMap/flexinfer-benchmark-results",
-        "CustomResourceDefinition/modeldeployments.ai.flexinfer",
-        "CustomResourceDefinition/models.ai.flexinfer",
-        "Namespace/flexinfer-system",
-    ]
+    # The models of the first uninstall stayed, and their CRDs with them; the last one was told not to keep those.
+    assert proof.left == ["ConfigMap/flexinfer-benchmark-results", "Namespace/flexinfer-system"]
 
 
 def test_no_component_was_refused_anything(proof: Proof) -> None:
@@ -384,7 +363,12 @@ def test_every_right_that_the_chart_grants_was_used(proof: Proof) -> None:
 
 def test_network_policies_let_every_connection_pass_that_was_made(proof: Proof) -> None:
     made = {f"{one.source} → {one.target}:{one.port}" for one in proof.connections}
-    for expected in ("proxy → flexinfer-system/nats:4222", "proxy → default/engine:8080", "manager → 10.96.0.1:443"):
+    for expected in (
+        "proxy → flexinfer-system/nats:4222",
+        "proxy → default/engine:8080",
+        "manager → 10.96.0.1:443",
+        "manager → 10.96.0.10:53",
+    ):
         assert f"{NAMESPACE}/{expected}" in made
     assert len(proof.policies) >= 8
     assert refusals(proof.policies, proof.connections) == []

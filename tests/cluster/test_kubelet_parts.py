@@ -39,6 +39,10 @@ def test_a_policy_refuses_what_no_rule_of_it_lets_through(source: End, target: E
     assert [text[-13:].strip() for text in found] == said
 
 
+def test_a_rule_about_udp_lets_a_question_to_the_dns_through() -> None:
+    assert refusals([POLICY], [Connection(WEB, STRANGER, 53, "UDP")]) == []
+
+
 def test_a_connection_to_a_service_is_one_to_the_pod_behind_it() -> None:
     service = {
         "metadata": {"namespace": "shop", "name": "web"},

@@ -32,6 +32,7 @@ class Connection:
     source: End
     target: End
     port: int
+    protocol: str = "TCP"
 
 
 def connections(
@@ -39,7 +40,7 @@ def connections(
 ) -> list[Connection]:
     """What pods opened. The node's own connections are left out: its probes are always let through."""
     return [
-        Connection(pods.get(one.source) or End(one.source), target, port)
+        Connection(pods.get(one.source) or End(one.source), target, port, one.protocol)
         for one in sorted(seen)
         if one.source != node and not one.source.startswith("127.") and one.source != one.target
         for target, port in [_resolved(one, pods, services)]
@@ -65,14 +66,14 @@ def refusals(policies: Sequence[Json], asked: Iterable[Connection]) -> list[str]
     found = []
     for one in asked:
         text = f"{one.source} → {one.target}:{one.port}"
-        if not _allowed(policies, "egress", one.source, one.target, one.port):
+        if not _allowed(policies, "egress", one.source, one.target, one):
             found.append(f"{text} may not leave")
-        if not _allowed(policies, "ingress", one.target, one.source, one.port):
+        if not _allowed(policies, "ingress", one.target, one.source, one):
             found.append(f"{text} may not enter")
     return sorted(set(found))
 
 
-def _allowed(policies: Sequence[Json], way: str, owner: End, other: End, port: int) -> bool:
+def _allowed(policies: Sequence[Json], way: str, owner: End, other: End, asked: Connection) -> bool:
     if owner.labels is None:
         return True
     kind = way.capitalize()
@@ -85,12 +86,13 @@ def _allowed(policies: Sequence[Json], way: str, owner: End, other: End, port: i
     ]
     rules = [rule for policy in mine for rule in policy["spec"].get(way) or ()]
     peers = "to" if way == "egress" else "from"
-    return not mine or any(_passes(rule, peers, owner, other, port) for rule in rules)
+    return not mine or any(_passes(rule, peers, owner, other, asked) for rule in rules)
 
 
-def _passes(rule: Json, peers: str, owner: End, other: End, port: int) -> bool:
+def _passes(rule: Json, peers: str, owner: End, other: End, asked: Connection) -> bool:
     ports = rule.get("ports")
-    if ports and not any(entry.get("protocol", "TCP") == "TCP" and entry.get("port") == port for entry in ports):
+    wanted = (asked.protocol, asked.port)
+    if ports and not any((entry.get("protocol", "TCP"), entry.get("port")) == wanted for entry in ports):
         return False
     return not rule.get(peers) or any(_is(peer, owner, other) for peer in rule[peers])
 

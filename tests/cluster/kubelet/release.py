@@ -30,9 +30,9 @@ class Release:
         """Standard output of helm or kubectl. Raises AssertionError with what it and the cluster say."""
         return self._run(program, *args).stdout
 
-    def _run(self, program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, program: str, *args: str, refused: bool = False) -> subprocess.CompletedProcess[str]:
         done = run(program, *args, home=self.home, kubeconfig=self.cluster.rig.kubeconfig())
-        if done.returncode:
+        if bool(done.returncode) is not refused:
             raise AssertionError(f"{program} {' '.join(args)}:\n{done.stdout}{done.stderr}\n{self.cluster.describe()}")
         return done
 
@@ -50,6 +50,11 @@ class Release:
         """What helm says, its hooks' words among it; every pod of the release is gone then."""
         done = self._run("helm", "uninstall", RELEASE, "--wait", "--timeout", "240s", "-n", NAMESPACE)
         self.cluster.until("no pod is left", lambda: not self.pods(NAMESPACE, ""), 180)
+        return done.stdout + done.stderr
+
+    def refuses_uninstall(self) -> str:
+        """What helm and the hook say."""
+        done = self._run("helm", "uninstall", RELEASE, "--timeout", "240s", "-n", NAMESPACE, refused=True)
         return done.stdout + done.stderr
 
     def get(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Who opens a connection to whom, seen on the wire: the first packet of each TCP connection on any device."""
+"""Who opens a connection to whom, seen on the wire: the first packet of TCP connections, and questions to a DNS."""
 
 import ctypes
 import socket
@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 # All protocols: what a bridge passes from one pod to another is shown to nobody who asks for IP alone.
 ETH_P_ALL, SO_ATTACH_FILTER = 0x0003, 26
-# Classic BPF on the packet: IPv4 without options (0), TCP (9), and of its flags (33) SYN but not ACK.
+# Classic BPF on the packet: IPv4 without options (0). Of UDP (9) what goes to port 53 (22), of TCP those whose flags
+# (33) are SYN but not ACK.
 FIRST_PACKETS = (
-    (0x30, 0, 0, 0), (0x15, 0, 6, 0x45), (0x30, 0, 0, 9), (0x15, 0, 4, 6), (0x30, 0, 0, 33), (0x54, 0, 0, 0x12),
-    (0x15, 0, 1, 2), (0x06, 0, 0, 0xFFFF), (0x06, 0, 0, 0),
+    (0x30, 0, 0, 0), (0x15, 0, 9, 0x45), (0x30, 0, 0, 9), (0x15, 3, 0, 6), (0x15, 0, 6, 17), (0x28, 0, 0, 22),
+    (0x15, 3, 4, 53), (0x30, 0, 0, 33), (0x54, 0, 0, 0x12), (0x15, 0, 1, 2), (0x06, 0, 0, 0xFFFF), (0x06, 0, 0, 0),
 )  # fmt: skip
+PROTOCOLS = {6: "TCP", 17: "UDP"}
 
 
 class Opened(NamedTuple):
@@ -22,6 +24,7 @@ class Opened(NamedTuple):
     source: str
     target: str
     port: int
+    protocol: str = "TCP"
 
 
 class Wire:
@@ -58,7 +61,10 @@ class Wire:
                 packet = self._socket.recv(65536)
             except TimeoutError:
                 continue
-            if len(packet) < 34 or packet[0] != 0x45 or packet[9] != 6 or packet[33] & 0x12 != 2:
+            protocol = PROTOCOLS.get(packet[9]) if len(packet) >= 34 and packet[0] == 0x45 else None
+            if protocol is None:
                 continue  # it came before there was a filter
             port = struct.unpack_from("!H", packet, 22)[0]
-            self._seen.add(Opened(socket.inet_ntoa(packet[12:16]), socket.inet_ntoa(packet[16:20]), port))
+            if port == 53 if protocol == "UDP" else packet[33] & 0x12 == 2:
+                ends = socket.inet_ntoa(packet[12:16]), socket.inet_ntoa(packet[16:20])
+                self._seen.add(Opened(*ends, port, protocol))
