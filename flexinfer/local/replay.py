@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from flexinfer.config.common import parse_duration
@@ -20,6 +21,7 @@ from flexinfer.runtime.process import fail
 from flexinfer.runtime.tapes import SUFFIXES
 from flexinfer.testing.comparing import (
     SHOWN_FIELDS,
+    Changes,
     about,
     compare,
     fields,
@@ -64,7 +66,7 @@ async def _do(settings: ReplaySettings, path: Path, tape: Tape) -> int:
         return await playing.serve(tape, settings.speed, settings.port)
     weights = _weights(settings)
     if weights:
-        return _what_if(tape, weights)
+        return _what_if(tape, weights, settings.output)
     if settings.diff or settings.against:
         return _compare(settings, path, tape)
     steps: Iterator[Step] = replay(tape)
@@ -121,16 +123,36 @@ def _weights(settings: ReplaySettings) -> dict[str, float]:
     return found | parse_weights([settings.weights])
 
 
-def _what_if(tape: Tape, weights: dict[str, float]) -> int:
-    changed, count = otherwise(tape, weights)
-    for other in changed:
+def _what_if(tape: Tape, weights: dict[str, float], output: str) -> int:
+    found = otherwise(tape, weights)
+    if output == "json":
+        _say_json(found)
+        return DIFFERENT if found.others else 0
+    for other in found.others:
         _say(f"{_clock(other.at)} {other.line}")
-    behind = [other.lost for other in changed if other.lost is not None]
+    behind = [other.lost for other in found.others if other.lost is not None]
     mean = (
         f"; by the recorded weights they score {sum(behind) / len(behind):.1f} points less on average" if behind else ""
     )
-    _say(f"{len(changed)} of {count} placements would be decided otherwise{mean}")
-    return DIFFERENT if changed else 0
+    if found.then.pods:
+        _say(f"recorded weights: {found.then.line}")
+        _say(f"other weights:    {found.now.line}")
+    _say(f"{len(found.others)} of {found.count} placements would be decided otherwise{mean}")
+    return DIFFERENT if found.others else 0
+
+
+def _say_json(found: Changes) -> None:
+    """One line for each placement that changes, then one of the totals."""
+    bills = {
+        name: {
+            "pods": bill.pods, "nodes": bill.nodes, "costPerHour": bill.per_hour,
+            "costPerMillionTokens": bill.per_million, "unpriced": bill.unpriced,
+        }
+        for name, bill in (("then", found.then), ("now", found.now))
+    }  # fmt: skip
+    totals = {"placements": found.count, "changed": len(found.others), **bills}
+    for document in (*(other.document() for other in found.others), totals):
+        _say(msgspec.json.encode(document).decode())
 
 
 def _compare(settings: ReplaySettings, path: Path, tape: Tape) -> int:

@@ -15,7 +15,8 @@ from flexinfer.runtime.effect_lines import effect_body
 from flexinfer.runtime.interpreter import Outcome
 from flexinfer.runtime.journal import BadLine, Header, Tape
 from flexinfer.runtime.tapes import tapes_of
-from flexinfer.testing.replay import Step, replay
+from flexinfer.testing.pricing import UNPRICED, Bill, Placed, bill, money, placements
+from flexinfer.testing.replay import Step, player
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 SHOWN_FIELDS = 12
@@ -148,20 +149,51 @@ class Other:
     """A placement that other weights would have decided otherwise. ``lost``: points of the recorded ranking that the
     other node is behind the recorded one; None when it was no candidate then."""
 
-    at: float
-    key: str
-    then: Candidate | None
-    now: Candidate | None
+    then: Placed
+    now: Placed | None
     lost: float | None
 
     @property
+    def at(self) -> float:
+        """When it was decided, Unix seconds."""
+        return self.then.at
+
+    @property
     def line(self) -> str:
-        """``default/pod: a → b, 6.3 points behind; speed ...; cost ...``."""
-        names = [candidate.node if candidate else "no node" for candidate in (self.then, self.now)]
-        text = f"{self.key}: {names[0]} → {names[1]}"
+        """``default/pod: a → b, 6.3 points behind; speed ...; 1.20 → 0.40 per hour, ...``."""
+        then, now = self.then.best, self.now.best if self.now else None
+        names = [candidate.node if candidate else "no node" for candidate in (then, now)]
+        text = f"{self.then.data.namespace}/{self.then.data.pod}: {names[0]} → {names[1]}"
         if self.lost is not None:
             text += f", {self.lost:.1f} points behind by the recorded weights"
-        return text + "".join(_change(name, self.then, self.now) for name in _WORDS)
+        return text + "".join(_change(name, then, now) for name in _WORDS) + self._price()
+
+    def _price(self) -> str:
+        if self.now is None or self.then.best is None or self.now.best is None:
+            return ""
+        if self.then.per_hour is None and self.now.per_hour is None:
+            return f"; {UNPRICED}"
+        hour = f"{money(self.then.per_hour)} → {money(self.now.per_hour)} per hour"
+        return f"; {hour}, {money(self.then.per_million)} → {money(self.now.per_million)} per million tokens"
+
+    def document(self) -> dict[str, Any]:
+        """For programs; None where a price is not known."""
+        told = {
+            name: {"node": one.node, "costPerHour": one.per_hour, "costPerMillionTokens": one.per_million}
+            for name, one in (("then", self.then), ("now", self.now)) if one is not None
+        }  # fmt: skip
+        data = self.then.data
+        return {"at": self.at, "namespace": data.namespace, "pod": data.pod, "pointsBehind": self.lost, **told}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Placements that change, of how many, and what all of them cost then and would cost."""
+
+    others: tuple[Other, ...]
+    count: int
+    then: Bill
+    now: Bill
 
 
 _WORDS = {"tps": "speed", "util": "load", "cost": "price", "vramFree": "free memory", "cache": "weights there"}
@@ -192,33 +224,31 @@ def under(tape: Tape, weights: dict[str, float]) -> Tape:
     return Tape(header, tape.facts, tape.bad)
 
 
-def otherwise(tape: Tape, weights: dict[str, float]) -> tuple[list[Other], int]:
-    """Placements that change under other weights, and how many there are. Later ones see the load of earlier ones.
+def otherwise(tape: Tape, weights: dict[str, float]) -> Changes:
+    """Placements that change under other weights, and their price. Later ones see the load of earlier ones.
 
-    Raises ValueError for unknown weights, NotReplayable.
+    Raises ValueError for unknown weights or settings that make no sense, NotReplayable.
     """
+    player(tape.header)
+    if tape.header.component != "scheduler":
+        return Changes((), 0, bill(()), bill(()))
     then, now = (_placements(found) for found in (tape, under(tape, weights)))
     found = []
     for key, old in then.items():
         new = now.get(key)
-        a, b = _best(old), _best(new)
-        if (a and a.node) != (b and b.node):
-            found.append(Other(old.at, key[0], a, b, _lost(old.data, b)))
-    return found, len(then)
+        if old.node != (new.node if new else ""):
+            found.append(Other(old, new, _lost(old.data, new.best if new else None)))
+    return Changes(tuple(found), len(then), bill(then.values()), bill(now.values()))
 
 
-def _placements(tape: Tape) -> dict[tuple[str, int], Step]:
+def _placements(tape: Tape) -> dict[tuple[str, int], Placed]:
     counts: dict[str, int] = defaultdict(int)
     found = {}
-    for step in replay(tape):
-        if step.kind == "placement":
-            found[step.key, counts[step.key]] = step
-            counts[step.key] += 1
+    for placed in placements(tape):
+        key = f"{placed.data.namespace}/{placed.data.pod}"
+        found[key, counts[key]] = placed
+        counts[key] += 1
     return found
-
-
-def _best(step: Step | None) -> Candidate | None:
-    return step.data.candidates[0] if step is not None and step.data.candidates else None
 
 
 def _lost(data: PlacementDecided, other: Candidate | None) -> float | None:
@@ -244,6 +274,6 @@ def about(step: Step, node: str) -> bool:
 
 
 __all__ = [
-    "Comparison", "Other", "Recorded", "about", "compare", "fields", "otherwise", "recorded", "trace_of",
+    "Changes", "Comparison", "Other", "Recorded", "about", "compare", "fields", "otherwise", "recorded", "trace_of",
     "under", "until",
 ]  # fmt: skip

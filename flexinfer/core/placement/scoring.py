@@ -5,6 +5,7 @@ speed usually leads and headroom decides between equals. Sums are compared as in
 changes nothing, and a score is one division.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -167,6 +168,19 @@ def tps_note(speed: Speed | None, scale: Scale) -> str:
         return "not measured on this device class: half of the best"
     text = f"{speed.tokens_per_second:.1f} tokens/s"
     return f"{text}, {speed.note}" if speed.note else text
+
+
+_SPEED = re.compile(r"([0-9]+\.[0-9]) tokens/s")
+
+
+def told_speed(note: str) -> float | None:
+    """Tokens/s that a note of ``tps_note`` tells; None for a node that nobody measured.
+
+    >>> told_speed("58.0 tokens/s, estimated from another class"), told_speed("nobody measured: half for all")
+    (58.0, None)
+    """
+    found = _SPEED.match(note)
+    return float(found[1]) if found else None
 
 
 def cost_note(cost: float | None, scale: Scale) -> str:

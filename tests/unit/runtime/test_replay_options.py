@@ -73,6 +73,11 @@ def test_other_weights_show_what_changes_and_what_it_costs(capsys: pytest.Captur
 
     assert code == 4
     assert "fast → slow" in lines[0]
+    assert lines[0].endswith("; unpriced")
+    assert lines[1:3] == [
+        "recorded weights: 4 pods on 1 nodes: unpriced",
+        "other weights:    4 pods on 2 nodes: unpriced",
+    ]
     assert "points behind by the recorded weights; speed 100 → " in lines[0]
     assert "placements would be decided otherwise; by the recorded weights they score" in lines[-1]
 
@@ -80,7 +85,55 @@ def test_other_weights_show_what_changes_and_what_it_costs(capsys: pytest.Captur
 def test_the_recorded_weights_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, _ = said(capsys, str(BURST), "--weights", "tps=0.7")
 
-    assert (code, lines) == (0, ["0 of 4 placements would be decided otherwise"])
+    assert (code, lines[-1]) == (0, "0 of 4 placements would be decided otherwise")
+
+
+def priced(folder: Path, **prices: str) -> Path:
+    """A tape whose nodes have prices."""
+    text = (TAPES / "scheduler" / "silence.jsonl").read_text()
+    for node, price in prices.items():
+        plain = f'{{"metadata":{{"name":"{node}"}}}}'
+        assert plain in text
+        note = f'{{"metadata":{{"name":"{node}","annotations":{{"flexinfer.ai/cost":"{price}"}}}}}}'
+        text = text.replace(plain, note)
+    (folder / "priced.jsonl").write_text(text)
+    return folder / "priced.jsonl"
+
+
+def test_what_other_weights_cost_in_money(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, _ = said(capsys, str(priced(tmp_path, fast="2.088", slow="0.054")), "--weights", "tps=0,cost=0")
+
+    assert code == 4
+    assert lines[0].endswith("; 2.09 → 0.054 per hour, 10.00 → 1.50 per million tokens")
+    assert lines[1] == "recorded weights: 4 pods on 1 nodes: 2.09 per hour, 2.50 per million tokens"
+    assert lines[2].startswith("other weights:    4 pods on 2 nodes: 2.14 per hour, ")
+
+
+def test_a_node_without_a_price_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, lines, _ = said(capsys, str(priced(tmp_path, fast="2.088")), "--weights", "tps=0,cost=0")
+
+    assert lines[0].endswith("; 2.09 → unpriced per hour, 10.00 → unpriced per million tokens")
+    assert lines[2].startswith("other weights:    4 pods on 2 nodes: 2.09 per hour, ")
+    assert lines[2].endswith(" per million tokens; unpriced: slow")
+
+
+def test_prices_are_for_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tape = str(priced(tmp_path, fast="2.088", slow="0.054"))
+    _, lines, _ = said(capsys, tape, "--weights", "tps=0,cost=0", "--output", "json")
+
+    change, totals = map(msgspec.json.decode, lines)
+    assert change["pod"] == "after"
+    assert change["then"] == {"node": "fast", "costPerHour": 2.088, "costPerMillionTokens": pytest.approx(10.0)}
+    assert change["now"] == {"node": "slow", "costPerHour": 0.054, "costPerMillionTokens": pytest.approx(1.5)}
+    assert (totals["placements"], totals["changed"]) == (4, 1)
+    assert totals["then"]["costPerHour"] == 2.088
+    assert totals["now"]["unpriced"] == []
+
+
+def test_other_weights_on_a_tape_without_placements(capsys: pytest.CaptureFixture[str]) -> None:
+    proxy = TAPES / "recorded" / "home-lab-proxy.jsonl.gz"
+
+    assert said(capsys, str(proxy), "--weights", "tps=1")[:2] == (0, ["0 of 0 placements would be decided otherwise"])
 
 
 def test_a_policy_file_is_weights_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
