@@ -1,5 +1,7 @@
 """Parts of events that are no events themselves."""
 
+from typing import Any
+
 from msgspec import UNSET, UnsetType
 
 from flexinfer.contracts.payload import Amount, Count, Name, Payload
@@ -27,6 +29,13 @@ class CachedModel(Payload, frozen=True, kw_only=True):
     source: str
     bytes: Count
     gguf: GgufFacts | UnsetType = UNSET  # unset: no GGUF file, or nobody has read it
+
+
+class ModelAdapter(Payload, frozen=True, kw_only=True):
+    """A LoRA adapter that clients ask for as a model. ``body``: the JSON fields of a request that pick it."""
+
+    name: Name
+    body: dict[str, Any]
 
 
 class ShadowRanking(Payload, frozen=True, kw_only=True):

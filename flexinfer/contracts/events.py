@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from flexinfer.contracts.drifted import BenchDrifted as BenchDrifted  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.event_parts import CachedModel as CachedModel  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.event_parts import GgufFacts as GgufFacts  # noqa: PLC0414 - re-exported
+from flexinfer.contracts.event_parts import ModelAdapter as ModelAdapter  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.event_parts import ModelHeadroom as ModelHeadroom  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.event_parts import ShadowRanking as ShadowRanking  # noqa: PLC0414 - re-exported
 from flexinfer.contracts.payload import Amount, Count, Name, Payload, Ratio
@@ -296,6 +297,7 @@ class ModelEndpoint(Payload, frozen=True, kw_only=True):
     backend: str
     served_model: str = ""  # the name the engine expects in the body; empty: as the client sent it
     aliases: tuple[str, ...] = ()
+    adapters: tuple[ModelAdapter, ...] | UnsetType = UNSET
     endpoints: tuple[Endpoint, ...] = ()
     hidden: bool = False
     wakeable: bool = False  # a request may scale it up from zero

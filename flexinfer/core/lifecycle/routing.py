@@ -1,17 +1,21 @@
 """The endpoint event of a model: what proxies need to know to route, to wake, or to say why not."""
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from flexinfer.contracts.events import Endpoint, ModelEndpoint
+from flexinfer.contracts.events import Endpoint, ModelAdapter, ModelEndpoint
 from flexinfer.core.effects import Effect, Publish
 from flexinfer.core.lifecycle.assess import Verdict
 from flexinfer.core.lifecycle.description import Description, ModelKey
 from flexinfer.core.lifecycle.engines import ENGINES
+from flexinfer.core.lifecycle.engines.base import flag_names
 from flexinfer.core.lifecycle.scale import Want
 from flexinfer.core.lifecycle.view import LifecycleView
 
 # A pod that waits for a device, or an image that is tried again, may still come in time for a request.
 HOPELESS = frozenset({"NoMatchingHardware", "WaitingForHardware", "QuotaExceeded", "Forbidden"})
+
+_LORA_FLAGS = frozenset({"--lora", "--lora-scaled", "--lora-modules"})
 
 
 def plan_endpoint(
@@ -28,6 +32,7 @@ def plan_endpoint(
         backend=wanted.backend,
         served_model=ENGINES[wanted.backend].served_model(wanted),
         aliases=own_aliases(view, wanted),
+        adapters=adapter_names(wanted),
         endpoints=endpoints,
         wakeable=wanted.scale.active > 0,
         balancing=wanted.balancing,
@@ -35,6 +40,13 @@ def plan_endpoint(
         failure=verdict.message if hopeless and not endpoints else "",
     )
     return [] if view.endpoints.get(name) == event else [Publish(event)]
+
+
+def adapter_names(wanted: Description) -> tuple[ModelAdapter, ...] | UnsetType:
+    """Adapters a request can ask for by name; arguments that load others instead leave their numbers unknown."""
+    select = ENGINES[wanted.backend].adapter_body if not _LORA_FLAGS & flag_names(wanted.args) else None
+    found = tuple(ModelAdapter(name=one.name, body=dict(select(wanted, one))) for one in wanted.adapters if select)
+    return found or UNSET
 
 
 def own_aliases(view: LifecycleView, wanted: Description) -> tuple[str, ...]:

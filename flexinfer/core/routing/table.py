@@ -1,14 +1,15 @@
 """The routing table: every routable name of the cluster, folded from ``ModelEndpoint`` events.
 
 A name resolves as ``<namespace>/<name>``, as ``<name>`` (namespace ``default`` first, else the only one), then as an
-alias by the same rule. Hidden names answer to their own name only and are listed nowhere.
+alias by the same rule, then as an adapter, alone or after its namespace. Hidden names answer to their own name only and
+are listed nowhere.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from flexinfer.contracts.envelope import Event
-from flexinfer.contracts.events import ModelEndpoint
+from flexinfer.contracts.events import ModelAdapter, ModelEndpoint
 from flexinfer.contracts.topics import order_key
 from flexinfer.core.fleet.view import OrderBook
 from flexinfer.core.routing.refusal import Refusal
@@ -32,6 +33,7 @@ class Table:
     _order: OrderBook = field(default_factory=OrderBook)
     _by_name: dict[str, list[str]] = field(default_factory=dict)
     _by_alias: dict[str, list[str]] = field(default_factory=dict)
+    _by_adapter: dict[str, list[str]] = field(default_factory=dict)
     _found: dict[str, ModelEndpoint] = field(default_factory=dict)
 
     def fold(self, event: Event) -> str | None:
@@ -89,12 +91,16 @@ class Table:
         self._found.clear()
         self._by_name.clear()
         self._by_alias.clear()
+        self._by_adapter.clear()
         for key in sorted(self.routes):
             spec = self.routes[key]
             self._by_name.setdefault(spec.model, []).append(key)
             if not spec.hidden:
                 for alias in dict.fromkeys(spec.aliases):
                     self._by_alias.setdefault(alias, []).append(key)
+                for adapter in spec.adapters or ():
+                    self._by_adapter.setdefault(adapter.name, []).append(key)
+                    self._by_adapter.setdefault(f"{spec.namespace}/{adapter.name}", []).append(key)
 
     def resolve(self, name: str) -> ModelEndpoint:
         """The route a client means. Raises Refusal 404 for unknown and ambiguous names."""
@@ -106,7 +112,7 @@ class Table:
     def _resolve(self, name: str) -> ModelEndpoint:
         if name in self.routes:
             return self.routes[name]
-        for kind, index in (("name", self._by_name), ("alias", self._by_alias)):
+        for kind, index in (("name", self._by_name), ("alias", self._by_alias), ("adapter", self._by_adapter)):
             keys = index.get(name)
             if not keys:
                 continue
@@ -119,6 +125,23 @@ class Table:
                 )  # fmt: skip
             return self.routes[(home or keys)[0]]
         raise Refusal(404, "model_not_found", f"the model '{name}' does not exist", param="model")
+
+    def adapter(self, spec: ModelEndpoint, name: str) -> ModelAdapter | None:
+        """Which adapter of the route a name means that was resolved to it; None for the model itself."""
+        if not spec.adapters or name in {spec.model, key_of(spec), *spec.aliases}:
+            return None
+        short = name.removeprefix(f"{spec.namespace}/")
+        return next((adapter for adapter in spec.adapters if adapter.name == short), None)
+
+    def adapter_name(self, spec: ModelEndpoint, adapter: ModelAdapter) -> str | None:
+        """The shortest name that means this adapter of this route; None where other models have them all."""
+        for name in (adapter.name, f"{spec.namespace}/{adapter.name}"):
+            try:
+                if self.resolve(name) is spec and self.adapter(spec, name) is adapter:
+                    return name
+            except Refusal:
+                continue
+        return None
 
     def listed(self) -> list[ModelEndpoint]:
         """Routes shown to clients, by key."""

@@ -6,8 +6,9 @@ separators, it does not get to see them.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -96,11 +97,17 @@ def json_model(body: bytes) -> str:
 
 def with_model(body: bytes, name: str) -> bytes:
     """The same JSON object with ``model`` replaced; every other value keeps its bytes. Raises Refusal 400."""
+    return with_fields(body, {"model": name})
+
+
+def with_fields(body: bytes, values: Mapping[str, Any]) -> bytes:
+    """The same JSON object with these fields set; every other value keeps its bytes. Raises Refusal 400."""
     try:
         fields = _fields.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
         raise Refusal(400, "invalid_json", f"the request body is not valid JSON: {err}") from err
-    fields["model"] = Raw(msgspec.json.encode(name))
+    for name, value in values.items():
+        fields[name] = Raw(msgspec.json.encode(value))
     return msgspec.json.encode(fields)
 
 

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
+from flexinfer.contracts.events import ModelAdapter
 from flexinfer.testing.fake_engine import Fault, Speeds
 from tests.contract.proxy.rig import Rig, Wire, chat, post, until
 
@@ -162,6 +163,28 @@ async def test_models_are_listed_with_those_at_zero_and_without_hidden_ones(rig:
     assert hidden.status == 404
     reached = await rig.ask(post("/v1/chat/completions", chat("bench-x-0123")))
     assert reached.status == 200
+
+
+async def test_adapters_are_models_with_a_parent_and_their_engine_is_told_which(rig: Rig) -> None:
+    engine = await rig.engine()
+    await rig.start()
+    picked = {"model": "base", "lora": [{"id": 1, "scale": 0.5}]}
+    adapter = ModelAdapter(name="sql", body=picked)
+    await rig.route(engine, model="base", served_model="base", adapters=(adapter,))
+
+    listed = await rig.ask(b"GET /v1/models HTTP/1.1\r\nHost: p\r\n\r\n")
+    one = await rig.ask(b"GET /v1/models/sql HTTP/1.1\r\nHost: p\r\n\r\n")
+    await rig.ask(post("/v1/chat/completions", chat("sql")))
+    await rig.ask(post("/model/sql/v1/chat/completions", chat("sql")))
+    await rig.ask(post("/v1/chat/completions", chat("base")))
+
+    rows = {row["id"]: row.get("parent") for row in msgspec.json.decode(listed.body)["data"]}
+    assert rows == {"base": None, "sql": "base"}
+    assert msgspec.json.decode(one.body)["parent"] == "base"
+    by_adapter, by_path, plain = (seen.json() for seen in engine.seen)
+    assert picked.items() <= by_adapter.items()
+    assert picked.items() <= by_path.items()
+    assert (plain["model"], "lora" in plain) == ("base", False)
 
 
 REFUSED: list[tuple[bytes, int, str]] = [

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flexinfer.contracts.events import Device
+from flexinfer.contracts.events import Device, ModelAdapter
 from flexinfer.core.lifecycle.description import Description, Problem
 from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.engines.base import command_line
@@ -12,6 +12,7 @@ from flexinfer.core.lifecycle.manifests import deployment
 from flexinfer.core.lifecycle.pods import Placement, engine_pod
 from flexinfer.core.lifecycle.policy import Policy
 from flexinfer.core.lifecycle.reading import describe
+from flexinfer.core.lifecycle.routing import adapter_names
 
 OLD = Device(index=0, uuid="u0", vendor="NVIDIA", arch="sm_61", product="Tesla P40", memory_mib=24576)
 
@@ -72,6 +73,22 @@ def test_adapters_of_vllm_and_llamacpp() -> None:
     scaled = [plain[0], {**plain[1], "scale": 0.5}]
     args = args_of(read("llamacpp", "pvc://w/m.gguf", config={"loraAdapters": scaled}))
     assert args[-2:] == ["--lora-scaled", "/models/a.gguf:1,/models/b.gguf:0.5"]
+
+
+def test_requests_pick_an_adapter_as_its_engine_wants_it() -> None:
+    two = [{"name": "s", "source": "/a/s"}, {"name": "t", "source": "/a/t", "scale": 0.5}]
+    numbered = read("llamacpp", "pvc://w/m.gguf", config={"loraAdapters": two})
+    own = read("llamacpp", "pvc://w/m.gguf", config={"loraAdapters": two, "args": ["--lora=/a/u"]})
+
+    assert adapter_names(read("vllm", config={"loraAdapters": two})) == (
+        ModelAdapter(name="s", body={"model": "s"}), ModelAdapter(name="t", body={"model": "t"}),
+    )  # fmt: skip
+    assert adapter_names(numbered) == (
+        ModelAdapter(name="s", body={"model": "m", "lora": [{"id": 0, "scale": 1.0}]}),
+        ModelAdapter(name="t", body={"model": "m", "lora": [{"id": 1, "scale": 0.5}]}),
+    )
+    assert not adapter_names(own), "the arguments load others"
+    assert not adapter_names(read("vllm"))
 
 
 def test_adapters_are_part_of_what_is_measured() -> None:

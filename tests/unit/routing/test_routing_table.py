@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flexinfer.contracts.events import ModelAdapter
 from flexinfer.core.routing.refusal import Refusal
 from flexinfer.core.routing.table import DOUBT_SECONDS, Table
 from tests.unit.routing.making import events, mint, spec
@@ -47,6 +48,29 @@ def test_names_come_before_aliases_and_aliases_follow_the_same_rule() -> None:
     assert made.resolve("org/x:8b").model == "x"
     with pytest.raises(Refusal, match="alias 'both' is ambiguous"):
         made.resolve("both")
+
+
+def adapters(*names: str) -> tuple[ModelAdapter, ...]:
+    return tuple(ModelAdapter(name=name, body={"model": name}) for name in names)
+
+
+def test_adapters_come_last_and_are_told_from_their_model() -> None:
+    made = table(
+        spec("base", adapters=adapters("sql", "taken", "nick")), spec("taken", namespace="b"),
+        spec("p", aliases=("nick",)), spec("far", namespace="b", adapters=adapters("sql", "law")),
+        spec("bench-k", hidden=True, adapters=adapters("secret")),
+    )  # fmt: skip
+    base, far = made.resolve("base"), made.resolve("far")
+
+    found = [(made.resolve(name).model, made.adapter(made.resolve(name), name)) for name in ("sql", "b/sql", "law")]
+    assert [(model, one and one.name) for model, one in found] == [("base", "sql"), ("far", "sql"), ("far", "law")]
+    assert made.adapter(base, "base") is made.adapter(base, "default/base") is None
+    assert (made.resolve("taken").model, made.resolve("nick").model) == ("taken", "p")
+    assert made.resolve("default/taken") is base
+    shown = [made.adapter_name(route, one) for route in (base, far) for one in route.adapters or ()]
+    assert shown == ["sql", "default/taken", "default/nick", "b/sql", "law"]
+    with pytest.raises(Refusal):
+        made.resolve("secret")
 
 
 def test_hidden_names_answer_to_their_name_and_are_not_listed() -> None:

@@ -40,8 +40,19 @@ def _state(spec: ModelEndpoint, ready: int) -> str:
 
 def model_list(directory: Directory, created: int) -> bytes:
     """The list; ``created`` is a Unix time, which the API demands and nobody knows better."""
-    rows = [_row(directory, spec, directory.table.public_name(spec), created) for spec in directory.table.listed()]
+    table = directory.table
+    rows = []
+    for spec in table.listed():
+        name = table.public_name(spec)
+        rows.append(_row(directory, spec, name, created))
+        shown = (table.adapter_name(spec, adapter) for adapter in spec.adapters or ())
+        rows += [_adapter_row(directory, spec, adapter, created) for adapter in shown if adapter]
     return msgspec.json.encode({"object": "list", "data": rows})
+
+
+def _adapter_row(directory: Directory, spec: ModelEndpoint, name: str, created: int) -> dict[str, Any]:
+    """An adapter as a model of its own, as vLLM lists its own."""
+    return {**_row(directory, spec, name, created), "parent": directory.table.public_name(spec)}
 
 
 def one_model(directory: Directory, name: str, created: int) -> bytes:
@@ -49,4 +60,5 @@ def one_model(directory: Directory, name: str, created: int) -> bytes:
     spec = directory.table.resolve(name)
     if spec.hidden:
         raise Refusal(404, "model_not_found", f"the model '{name}' does not exist", param="model")
-    return msgspec.json.encode(_row(directory, spec, name, created))
+    row = _row if directory.table.adapter(spec, name) is None else _adapter_row
+    return msgspec.json.encode(row(directory, spec, name, created))

@@ -118,6 +118,9 @@ class ProxyService:
         """Which model is asked for, and the body as its engine wants it. Raises Refusal."""
         name = job.model_asked(body)
         spec = self._directory.table.resolve(name)
+        adapter = self._directory.table.adapter(spec, name)
+        if adapter is not None and job.as_json:
+            return spec, target.with_fields(body, adapter.body)
         if spec.served_model and not (job.in_body and name == spec.served_model):
             if job.as_json:
                 body = target.with_model(body, spec.served_model)

@@ -65,8 +65,9 @@ class Engine:
     ``images`` by vendor (a missing vendor needs ``spec.image``), ``schemes`` of sources it can load, ``health`` the
     path that answers 200 once requests are served (empty: only the port is probed), ``context_option`` the option
     that holds the context length, ``parallel_option`` the one that multiplies it, ``startup_seconds`` the least a
-    start may take, ``adapter_schemes`` where its LoRA adapters may come from (none: it takes none),
-    ``architectures`` by vendor what its own images run on, ``own_flags`` those that routing and probes rely on.
+    start may take, ``adapter_schemes`` where its LoRA adapters may come from (none: it takes none), ``adapter_body``
+    the JSON fields of a request that pick one of them (None: a request cannot), ``architectures`` by vendor what its
+    own images run on, ``own_flags`` those that routing and probes rely on.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Engine:
     form: Form = "folder"  # in which form it loads fetched weights
     startup_seconds: float = 600.0
     adapter_schemes: frozenset[str] = frozenset()
+    adapter_body: Callable[[Description, Adapter], Mapping[str, Any]] | None = None
     architectures: Mapping[str, Architectures] = field(default_factory=dict)
     own_flags: tuple[str, ...] = ("--host", "--port")
 

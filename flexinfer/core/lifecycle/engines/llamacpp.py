@@ -4,6 +4,10 @@ Command line: ``tools/server/README.md``, and the flags compiled into its 2026 b
 ``--load-mode mlock`` and several adapters separated by commas.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+from flexinfer.core.lifecycle.description import Adapter, Description
 from flexinfer.core.lifecycle.engines.base import (
     CPU,
     Engine,
@@ -78,6 +82,13 @@ def _lora(launch: Launch) -> tuple[str, ...]:
     return ("--lora-scaled", ",".join(scaled))
 
 
+def _only(description: Description, adapter: Adapter) -> Mapping[str, Any]:
+    """Adapters are numbered as in the command line; those a request does not list do not count for it
+    (``tools/server/README.md``, field ``lora``)."""
+    scale = 1.0 if adapter.scale is None else adapter.scale
+    return {"model": description.key.name, "lora": [{"id": description.adapters.index(adapter), "scale": scale}]}
+
+
 LLAMACPP = Engine(
     name="llamacpp",
     port=8080,
@@ -94,5 +105,6 @@ LLAMACPP = Engine(
     context_option="contextSize",
     form="gguf",
     adapter_schemes=frozenset({"file"}),
+    adapter_body=_only,
     own_flags=("--host", "--port", "--alias", "--metrics", "--slots"),
 )

@@ -85,6 +85,7 @@ VLLM = Engine(
     shared_memory=True,
     startup_seconds=900.0,  # weights, compilation and graph capture
     adapter_schemes=frozenset({"hf", "file"}),
+    adapter_body=lambda _description, adapter: {"model": adapter.name},
     architectures={
         "NVIDIA": Architectures(75),
         "AMD": Architectures(names=names("gfx90a gfx942 gfx950 gfx1100 gfx1101 gfx1150 gfx1151 gfx1200 gfx1201")),
