@@ -11,6 +11,7 @@ NAMESPACE = "flexinfer-system"
 ENGINE_IMAGE = "ghcr.io/ggml-org/llama.cpp"
 BENCHMARK_IMAGE = "flexinfer/benchmarker"
 OWN_IMAGE = "flexinfer/flexinfer"
+FETCH = "flexinfer-fetch"
 
 
 def executable(name: str) -> str:
@@ -24,7 +25,7 @@ def image_table(record: Path | None = None) -> dict[str, LocalImage]:
     return {
         ENGINE_IMAGE: LocalImage((sys.executable, "-m", "flexinfer.local.llama_server")),
         BENCHMARK_IMAGE: LocalImage(bench, programs={"flexinfer-bench": bench}),
-        OWN_IMAGE: LocalImage((executable("flexinfer"),)),
+        OWN_IMAGE: LocalImage((executable("flexinfer"),), programs={FETCH: (executable(FETCH),)}),
     }
 
 
@@ -42,6 +43,7 @@ class Addresses:
     global_proxy_port: int
     dashboard_port: int
     record: Path | None = None  # where all of them keep their tapes
+    models: Path | None = None  # the node's cache of fetched weights; None: nothing is fetched
 
     @property
     def scheduler_url(self) -> str:
@@ -75,16 +77,17 @@ def parts(at: Addresses) -> tuple[Part, ...]:
     bus = ("--nats-url", at.nats_url)
     tape = ("--record", str(at.record)) if at.record else ()
     loopback = "127.0.0.1"
+    fetching, keeping = _cache(at.models)
     return (
         Part(
             "flexinfer-manager", "flexinfer-manager",
             (*bus, *kube, *tape, "--metrics-host", loopback, "--metrics-port", str(at.manager_port),
-             "--proxy-url", at.proxy_url, "--node-local"),
+             "--proxy-url", at.proxy_url, "--node-local", *fetching),
             at.manager_port,
         ),
         Part(
             "flexinfer-agent", "flexinfer-agent",
-            (*bus, *kube, *tape, "--node-name", at.node,
+            (*bus, *kube, *tape, "--node-name", at.node, *keeping,
              "--metrics-host", loopback, "--metrics-port", str(at.agent_port)),
             at.agent_port,
         ),
@@ -111,6 +114,15 @@ def parts(at: Addresses) -> tuple[Part, ...]:
             at.dashboard_port,
         ),
     )  # fmt: skip
+
+
+def _cache(models: Path | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the manager and the agent are told of the node's cache of weights."""
+    if models is None:
+        return (), ()
+    folder = str(models)
+    fetching = ("--fetch-image", f"{OWN_IMAGE}:local", "--model-cache-path", folder, "--node-cache", folder)
+    return fetching, ("--model-cache", folder, "--model-cache-floor-gb", "2")
 
 
 PART_PODS = tuple(

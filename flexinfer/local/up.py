@@ -153,6 +153,8 @@ async def _start(
         agent_port=ports.pick("agent"), manager_port=ports.pick("manager"), dashboard_port=dashboard_port,
         scheduler_port=ports.pick("scheduler"), global_proxy_port=ports.pick("global-proxy"),
         record=record,
+        # Engines of declared nodes are not real and need no weights.
+        models=None if fleet else state / "models",
     )  # fmt: skip
     note = running.leave(
         running.Running(

@@ -149,14 +149,18 @@ def changes(
     return patch
 
 
+def own_labels(current: Mapping[str, str], prefix: str) -> tuple[str, ...]:
+    """Names of labels only agents write, those of the cache that are there included; without prefix."""
+    cached = (key.removeprefix(prefix) for key in current if key.startswith(prefix + CACHED_LABEL))
+    return (*NODE_LABELS, *cached)
+
+
 def label_changes(
     current: Mapping[str, str], wanted: Mapping[str, str], cached: Mapping[str, str] | None, prefix: str
 ) -> dict[str, str | None]:
     """Changes of labels; ``enabled`` is added where it is missing and otherwise left to people. ``cached``: those of
     the cache (None: it was not looked at yet, so they stay as they are)."""
-    names = list(NODE_LABELS)
-    if cached is not None:
-        names += [key.removeprefix(prefix) for key in current if key.startswith(prefix + CACHED_LABEL)]
+    names = NODE_LABELS if cached is None else own_labels(current, prefix)
     patch = changes(current, {**wanted, **(cached or {})}, names, prefix)
     if prefix + ENABLED_LABEL not in current:
         patch[prefix + ENABLED_LABEL] = "true"

@@ -1,8 +1,8 @@
 """What an installation that is gone left on nodes and models, and the patches that take it away."""
 
 from flexinfer.contracts.kubernetes import Object
-from flexinfer.contracts.labels import FINALIZER, NODE_ANNOTATIONS, NODE_LABELS
-from flexinfer.core.hardware.projection import changes
+from flexinfer.contracts.labels import FINALIZER, NODE_ANNOTATIONS
+from flexinfer.core.hardware.projection import changes, own_labels
 from flexinfer.core.lifecycle.objects import annotations, labels, meta
 
 
@@ -12,7 +12,7 @@ def node_patch(node: Object, prefix: str) -> Object | None:
     ``cost`` and ``enabled`` are people's, too, and stay.
     """
     found = {
-        "labels": changes(labels(node), {}, NODE_LABELS, prefix),
+        "labels": changes(labels(node), {}, own_labels(labels(node), prefix), prefix),
         "annotations": changes(annotations(node), {}, NODE_ANNOTATIONS, prefix),
     }
     written = {name: keys for name, keys in found.items() if keys}

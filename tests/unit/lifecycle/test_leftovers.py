@@ -9,7 +9,8 @@ from flexinfer.contracts.labels import FINALIZER, NODE_ANNOTATIONS, NODE_LABELS
 from flexinfer.core.lifecycle.leftovers import model_patch, node_patch
 
 PREFIX = "flexinfer.ai/"
-OURS = {*NODE_LABELS, *NODE_ANNOTATIONS}
+LABELS = (*NODE_LABELS, "cached.0123456789ab")
+OURS = {*LABELS, *NODE_ANNOTATIONS}
 KEYS = st.sampled_from(sorted({PREFIX + name for name in OURS} | {
     f"{PREFIX}cost", f"{PREFIX}enabled", f"{PREFIX}virtual", f"{PREFIX}gpu.vendor.mine", "gpu.vendor",
     "other.example/gpu.vendor", "kubernetes.io/hostname",
@@ -38,7 +39,7 @@ def test_exactly_the_agents_keys_go(labels: dict[str, str], annotations: dict[st
 
     after = merged(node, node_patch(node, PREFIX) or {})["metadata"]
 
-    assert after["labels"] == others(labels, NODE_LABELS)
+    assert after["labels"] == others(labels, LABELS)
     assert after["annotations"] == others(annotations, NODE_ANNOTATIONS)
     assert node_patch({"metadata": after}, PREFIX) is None
 
