@@ -84,3 +84,23 @@ async def test_what_the_manager_said_comes_back_at_once_and_it_reads_again_what_
     await until(lambda: len(results.snapshots) == 2)
     await until(lambda: models.state() == [PHASE])
     await manager.close()
+
+
+async def test_who_provisions_later_notices_that_another_made_it_again(server: NatsServer) -> None:
+    leader, follower = await connected(server, "leader"), await connected(server, "follower")
+    await leader.ensure()
+    await follower.ensure()
+    mint = stepping_mint("m1", component="manager")
+    await leader.publish(mint.mint(PHASE), durable=True)
+    models = Reader()
+    await leader.follow((ModelPhase,), models)
+
+    await delete(server, "KV_flexinfer_models")
+    await follower.ensure()
+    await leader.ensure()
+
+    await stored(follower, ModelPhase)
+    await until(lambda: len(models.snapshots) == 2)
+    await until(lambda: models.state() == [PHASE])
+    for bus in (leader, follower):
+        await bus.close()

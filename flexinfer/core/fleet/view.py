@@ -95,6 +95,11 @@ class OrderBook:
         last.doubted, last.doubted_seq = event.bootid, event.seq
         return False
 
+    def holds(self, key: str, event: Event) -> bool:
+        """Whether this is the very word that counts for ``key``."""
+        last = self.seen.get(key)
+        return last is not None and (last.source, last.bootid, last.seq) == (event.source, event.bootid, event.seq)
+
     def forget(self, key: str) -> None:
         """The entity is gone."""
         self.seen.pop(key, None)

@@ -39,9 +39,13 @@ class Table:
     def fold(self, event: Event) -> str | None:
         """Take one event; the key that changed, None for repeats and other types."""
         spec = event.data
-        if not isinstance(spec, ModelEndpoint) or not self._order.accept(order_key(spec), event):
+        if not isinstance(spec, ModelEndpoint):
             return None
         key = key_of(spec)
+        if not self._order.accept(order_key(spec), event):
+            if self._order.holds(order_key(spec), event):
+                self.doubtful.pop(key, None)  # what a wiped bus lost is written again word by word
+            return None
         self.doubtful.pop(key, None)
         if spec.gone:
             if self.routes.pop(key, None) is None:
@@ -81,7 +85,9 @@ class Table:
         gone = tuple(key for key, since in self.doubtful.items() if now - since >= DOUBT_SECONDS)
         for key in gone:
             del self.doubtful[key]
-            self.routes.pop(key, None)
+            spec = self.routes.pop(key, None)
+            if spec is not None:
+                self._order.forget(order_key(spec))  # the same word, said again, is news then
         if gone:
             self._reindex()
         return gone

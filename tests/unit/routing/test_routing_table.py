@@ -146,6 +146,29 @@ def test_a_doubted_route_that_is_told_again_stays() -> None:
     assert "default/m" in made.routes
 
 
+def test_a_doubted_route_stays_when_the_same_word_is_said_again() -> None:
+    """A bus that lost its store is filled with what its producers said, event by event."""
+    made, word = Table(), mint().mint(spec("m"))
+    made.replace([word], 0.0)
+    made.replace([], 100.0)
+
+    assert made.fold(word) is None
+
+    assert made.expire(1e9) == ()
+    assert "default/m" in made.routes
+
+
+def test_a_dropped_route_comes_back_with_the_same_word() -> None:
+    made, word = Table(), mint().mint(spec("m"))
+    made.replace([word], 0.0)
+    made.replace([], 100.0)
+    assert made.expire(200.0) == ("default/m",)
+
+    assert made.replace([word], 300.0) == ("default/m",)
+
+    assert made.resolve("m").model == "m"
+
+
 names = st.sampled_from(["a", "b", "c"])
 
 

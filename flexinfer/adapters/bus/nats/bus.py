@@ -20,7 +20,7 @@ from flexinfer.adapters.bus.sending import drop, drop_unsendable
 from flexinfer.config.common import BusSettings
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import EventData
-from flexinfer.contracts.topics import LOG_STREAM, bucket_name
+from flexinfer.contracts.topics import LOG_STREAM, Bucket, bucket_name
 from flexinfer.ports import BusFact, BusRefused, BusUnavailable, Clock
 
 _CLUSTER = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\*")
@@ -38,6 +38,7 @@ class NatsBus:
         self._background = Background("bus")
         self._outbox = Outbox()
         self._sampler = Sampler()
+        self._born: dict[Bucket, str] = {}  # when each bucket was created, as of the last time it was ensured
         self._writer = Writer(link, self._outbox, self._background)
         self._follows: set[NatsFollow] = set()
         link.on_up.append(self._writer.connected)
@@ -219,7 +220,10 @@ class NatsBus:
     async def ensure(self) -> None:
         """See ports.Bus."""
         session = self._session()
-        made = await provision(session, self._limits)
+        born = await provision(session, self._limits)
+        # Another one that provisions may have been faster to make it again.
+        made = {bucket for bucket, at in born.items() if self._born.get(bucket, at) != at}
+        self._born = born
         for bucket in made:
             self._writer.renew(session, bucket)
         # Hardware and demand are said again within seconds, by those whose they are; what we know of them stands.

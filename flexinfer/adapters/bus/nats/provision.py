@@ -88,23 +88,22 @@ def log_config(limits: Limits) -> dict[str, Any]:
     }
 
 
-async def provision(session: Session, limits: Limits) -> set[Bucket]:
-    """Make everything exist with these limits; the buckets that did not. Raises BusUnavailable, BusRefused."""
-    made: set[Bucket] = set()
+async def provision(session: Session, limits: Limits) -> dict[Bucket, str]:
+    """Make everything exist with these limits; when each bucket was created. Raises BusUnavailable, BusRefused."""
+    born: dict[Bucket, str] = {}
     account = await session.api("INFO")
     fitted = limits.fit(int(account.get("limits", {}).get("max_storage", -1)))
     if fitted is not limits:
         log.warning("the bus account has less storage than wanted: all limits shrink alike", extra={"log": fitted.log})
     for bucket in BUCKETS:
         try:
-            if await _made(session, bucket_config(bucket, fitted)):
-                made.add(bucket)
+            born[bucket] = await _exists(session, bucket_config(bucket, fitted))
         except ApiRefused as err:
             if err.code in _NO_ROOM:
                 raise BusRefused(f"no room on the bus for bucket {bucket_name(bucket)}: give it a larger disk") from err
             raise
     await _exists_somehow(session, fitted)
-    return made
+    return born
 
 
 async def _exists_somehow(session: Session, limits: Limits) -> None:
@@ -112,7 +111,7 @@ async def _exists_somehow(session: Session, limits: Limits) -> None:
     size = limits.log
     while True:
         try:
-            await _made(session, log_config(replace(limits, log=size)))
+            await _exists(session, log_config(replace(limits, log=size)))
             break
         except ApiRefused as err:
             if err.code not in _NO_ROOM:
@@ -124,33 +123,33 @@ async def _exists_somehow(session: Session, limits: Limits) -> None:
         log.warning("%s is limited to %d MiB, the room left on the bus", LOG_STREAM, size // _MIB)
 
 
-async def _made(session: Session, wanted: dict[str, Any]) -> bool:
-    """Whether it had to be created; otherwise it is adjusted."""
+async def _exists(session: Session, wanted: dict[str, Any]) -> str:
+    """Created or adjusted; the time of its creation, as the server writes it."""
     name = wanted["name"]
-    present = await _config_of(session, name)
+    present = await _info(session, name)
     if present is None:
         try:
-            await session.api(f"STREAM.CREATE.{name}", msgspec.json.encode(wanted))
+            made = await session.api(f"STREAM.CREATE.{name}", msgspec.json.encode(wanted))
         except ApiRefused as err:
             if err.code != _NAME_TAKEN:
                 raise
-            present = await _config_of(session, name)  # somebody was faster, with other limits
+            present = await _info(session, name)  # somebody was faster, with other limits
         else:
             log.info("created %s", name)
-            return True
-    if present is not None:
-        await _adjust(session, present, wanted)
-    return False
+            return str(made.get("created", ""))
+    if present is None:
+        return ""
+    await _adjust(session, dict(present["config"]), wanted)
+    return str(present.get("created", ""))
 
 
-async def _config_of(session: Session, name: str) -> dict[str, Any] | None:
+async def _info(session: Session, name: str) -> dict[str, Any] | None:
     try:
-        info = await session.api(f"STREAM.INFO.{name}")
+        return dict(await session.api(f"STREAM.INFO.{name}"))
     except ApiRefused as err:
         if err.code == NO_STREAM:
             return None
         raise
-    return dict(info["config"])
 
 
 async def _adjust(session: Session, present: dict[str, Any], wanted: dict[str, Any]) -> None:
