@@ -51,9 +51,11 @@ GOALS = {"cost_ratio": 1.5, "warm_seconds": 0.5}
 class Replica:
     """A view of ``count`` nodes and the desk over it. ``started``: processor seconds from bytes to a warm view."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self._dice = random.Random(7)
-        self._agents = [Agent(f"gpu-node-{number:05d}", 2, 1.0) for number in range(count)]
+        # An hour between two events of a node, so that ages play no part.
+        self._agents = [Agent(f"gpu-node-{number:05d}", 2, 1 / 3600) for number in range(count)]
         self.names = [agent.name for agent in self._agents]
         state = [encode_event(agent.hardware()) for agent in self._agents]
         state += [encode_event(agent.telemetry(self._dice)) for agent in self._agents]
@@ -62,9 +64,9 @@ class Replica:
         before = resident_mb(os.getpid())
         began = time.process_time()
         self.view = FleetView()
-        replace_state(self.view, STATE_TYPES, [decode_event(raw) for raw in state], time.time())
+        replace_state(self.view, STATE_TYPES, [decode_event(raw) for raw in state], now())
         self.desk = Desk(self.view, Weights())
-        self.desk.warm(time.time())
+        self.desk.warm(now())
         self.started = time.process_time() - began
         self.memory_mb = resident_mb(os.getpid()) - before
         self.ask(0)
@@ -74,8 +76,8 @@ class Replica:
         raw = encode_event(self._agents[number * 7919 % len(self._agents)].telemetry(self._dice))
 
         def take() -> None:
-            fold(self.view, decode_event(raw), time.time())
-            self.desk.keep_up(time.time())
+            fold(self.view, decode_event(raw), self._now())
+            self.desk.keep_up(self._now())
 
         return take
 
@@ -90,8 +92,8 @@ class Replica:
         delta = KubeDelta(plural=PODS.plural, action=action, object=body)
 
         def take() -> None:
-            fold(self.view, delta, time.time())
-            self.desk.keep_up(time.time())
+            fold(self.view, delta, self._now())
+            self.desk.keep_up(self._now())
 
         return take
 
@@ -102,8 +104,8 @@ class Replica:
         pod = msgspec.convert(_pod(f"q{number}"), PodObject)
         start = number * 7919 % max(len(self.names) - ASKED, 1)
         asked = Asked(self.names[start : start + ASKED])
-        passed = self.desk.filter(pod, asked, time.time()).passed
-        self.desk.prioritize(pod, Asked(passed), time.time())
+        passed = self.desk.filter(pod, asked, self._now()).passed
+        self.desk.prioritize(pod, Asked(passed), self._now())
         self.desk.take()
 
 
