@@ -48,6 +48,7 @@ faults: setup ## a random walk through faults (MINUTES=60 SEED=7); figures on st
 
 regold: setup ## write golden traces and engine manifests again; look at the diff before you commit it
 	$(BIN)/python tests/replay/scheduler_tapes.py
+	$(BIN)/python tests/replay/hour.py
 	$(BIN)/python tests/replay/golden_tapes.py
 	$(BIN)/python tests/golden/engine_manifests.py
 
