@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from flexinfer.apps.global_proxy import GlobalProxy
+from flexinfer.config.proxy import GlobalProxySettings
 from flexinfer.testing.fake_wire import Request
 from tests.contract.proxy.echo import EchoEngine, plain
-from tests.contract.proxy.rig import Wire, chat, post, rig_of
+from tests.contract.proxy.rig import Wire, chat, post, rig_of, until
 
 ASK = post("/v1/chat/completions", chat())
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -84,3 +86,36 @@ async def test_errors_tell_clients_no_address(url: str) -> None:
     assert answer.status == 502
     assert b"127.0.0.1" not in answer.body
     assert b"internal" not in answer.body
+
+
+LISTS = {
+    "nested": b'{"data":' + b"[" * 100_000,
+    "nested and whole": b'{"data":[{"id":"m","x":' + b"[" * 50_000 + b"]" * 50_000 + b"}]}",
+    "aliases of another shape": b'{"data":[{"id":"m","flexinfer":{"aliases":5}}]}',
+    "no list": b'{"data":7}',
+    "no JSON": b"\xff\xfe",
+    "too long": b'{"data":[' + b'{"id":"' + b"a" * 9_000_000,
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+async def test_a_cluster_with_a_strange_model_list_harms_no_other(engine: EchoEngine, what: str) -> None:
+    honest = await EchoEngine(name="honest").start()
+    lists = {engine: LISTS[what], honest: b'{"data":[{"id":"n"}]}'}
+
+    async def listing(own: EchoEngine, _request: Request, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(lists[own]) + lists[own])
+        return True
+
+    engine.behave = honest.behave = listing
+    settings = GlobalProxySettings(
+        host="127.0.0.1", port=0, clusters=f"a={engine.url},b={honest.url}", health_interval=3600, drain_timeout=1,
+        accept_timeout=0,
+    )  # fmt: skip
+    proxy = await GlobalProxy(settings, None).start()
+    try:
+        await until(lambda: proxy.checks.rounds == 1)
+        assert proxy.clusters.members["b"].models == {"n": "ready"}
+    finally:
+        await proxy.stop()
+        await honest.stop()

@@ -112,7 +112,7 @@ class OpenAIClient:
         try:
             rows = msgspec.json.decode(raw)["data"]
             return tuple(str(row["id"]) for row in rows)
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError) as err:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError) as err:
             raise EngineError("Refused", f"/v1/models is no list of models: {raw[:80]!r}") from err
 
     async def _exchange(

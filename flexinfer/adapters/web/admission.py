@@ -24,12 +24,35 @@ class _Request(msgspec.Struct, rename="camel"):
     old_object: dict[str, Any] | None = None
 
 
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Head(msgspec.Struct):
+    """What the API server has checked before it asks; anybody else may send another shape."""
+
+    kind: str = ""
+    metadata: _Meta | None = None
+
+
 class _Review(msgspec.Struct, rename="camel"):
     request: _Request
     api_version: str = "admission.k8s.io/v1"
 
 
-_decode = msgspec.json.Decoder(_Review).decode
+_decoder = msgspec.json.Decoder(_Review)
+
+
+def _decode(body: bytes) -> _Review:
+    review = _decoder.decode(body)
+    for found in (review.request.object, review.request.old_object):
+        msgspec.convert(found, _Head | None)
+    return review
 
 
 class AdmissionApp:

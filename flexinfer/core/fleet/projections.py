@@ -68,7 +68,7 @@ def assume_results(view: FleetView, configmaps: Iterable[Object]) -> int:
             try:
                 result = _result.decode(str(text))
                 at = _observed.decode(str(text)).observed_at
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 unreadable += 1
                 continue
             learn_result(view, result, at)
@@ -112,7 +112,7 @@ class _Told:
         try:
             entries = [entry | {"health": {"state": str(entry.get("health", "ok"))}} for entry in _devices.decode(text)]
             return tuple(msgspec.convert(entry, Device) for entry in entries[:MAX_DEVICES])
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, RecursionError):
             return ()
 
     def _labelled(self) -> tuple[Device, ...]:

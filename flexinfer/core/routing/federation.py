@@ -35,7 +35,9 @@ def take_listing(cluster: Cluster, rows: Iterable[Mapping[str, Any]]) -> None:
         if isinstance(about, Mapping):
             key = f"{about.get('namespace')}/{about.get('model')}"
             aliases = about.get("aliases")
-            names += [key, *(alias for alias in (aliases or ()) if isinstance(alias, str))]
+            names += (
+                [key, *(alias for alias in aliases if isinstance(alias, str))] if isinstance(aliases, list) else [key]
+            )
             state = str(about.get("state"))
         for each in names:
             models[each] = state if state in {"ready", "asleep"} else "unavailable"  # type: ignore[assignment] # a str to mypy

@@ -100,7 +100,8 @@ async def test_defaults_come_as_a_json_patch_and_only_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"{}", b'{"request": {}}', b'{"request": {"uid": 1}}', b"\xff", b'{"a":"\xff"}', b"[" * 100_000]
+    "body",
+    [b"", b"[]", b"{}", b'{"request": {}}', b'{"request": {"uid": 1}}', b"\xff", b'{"a":"\xff"}', b"[" * 100_000],
 )
 async def test_what_is_no_review_is_refused_and_said(body: bytes) -> None:
     status, answer = await ask("/validate", body)

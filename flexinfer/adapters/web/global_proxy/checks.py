@@ -92,7 +92,7 @@ class Checks:
         try:
             async with asyncio.timeout(self._patience):
                 federation.take_listing(cluster, await self._ask(cluster.url()))
-        except (UpstreamFailed, TimeoutError, msgspec.DecodeError, UnicodeDecodeError) as err:
+        except (UpstreamFailed, TimeoutError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
             why = "no answer in time" if isinstance(err, TimeoutError) else str(err)
             figures.CHECKS.labels(cluster.name, "bad").inc()
             if self.bad(cluster, why):
