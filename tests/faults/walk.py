@@ -158,10 +158,14 @@ class Walk:
                 while await self._unrest():  # noqa: ASYNC110 - other processes
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            self.seen.broken.append(f"{_clock.now():.3f} no rest in {SETTLE_SECONDS:.0f} s: {await self._unrest()}")
+            self._say(f"no rest in {SETTLE_SECONDS:.0f} s: {await self._unrest()}")
             return
         self.rests += 1
         self.survived = self.injected.total()
+
+    def _say(self, text: str) -> None:
+        self.seen.broken.append(f"{_clock.now():.3f} {text}")
+        sys.stderr.write(f"{self.seen.broken[-1]}\n")
 
     async def _unrest(self) -> str:
         """What is still moving, empty if nothing is."""
@@ -209,9 +213,9 @@ class Walk:
                 while await self._left():  # noqa: ASYNC110 - other processes
                     await asyncio.sleep(0.5)
         except TimeoutError:
-            self.seen.broken.append(f"{_clock.now():.3f} left over at the end: {await self._left()}")
+            self._say(f"left over at the end: {await self._left()}")
         if self.seen.unrecorded():
-            self.seen.broken.append(f"{_clock.now():.3f} results were lost: {sorted(self.seen.unrecorded())}")
+            self._say(f"results were lost: {sorted(self.seen.unrecorded())}")
 
     async def _left(self) -> str:
         objects = [f"{kind} {'/'.join(name)}" for kind, found in (
@@ -282,7 +286,7 @@ def faults_of(tape: Path) -> Iterator[Fault]:
 def reservations_too_old(tapes: Path) -> tuple[int, list[str]]:
     """Replay what every extender of a walk was told: decisions, and reservations that outlived their limit."""
     broken, decisions = [], 0
-    for path in sorted(tapes.glob("scheduler-*.jsonl")):
+    for path in sorted(tapes.glob("scheduler-*.jsonl*")):
         tape = read_tape(path)
         extender = SchedulerReplay(tape.header.settings)
         for at, fact in tape.facts:
