@@ -79,8 +79,7 @@ async def run(settings: ManagerSettings) -> int:
         except (KubeconfigError, ValueError) as err:
             return fail(f"flexinfer-manager: {err}")
         stack.push_async_callback(api.aclose)
-        limits = Limits(replicas=settings.bus_replicas)
-        bus = await NatsBus.of(settings, f"flexinfer-manager {instance}", clock, limits=limits)
+        bus = await NatsBus.of(settings, f"flexinfer-manager {instance}", clock, limits=limits_of(settings))
         stack.push_async_callback(bus.close)
         _serve_callout(settings, signer, api, clock, stack)
         recorder = EventRecorder(api, "manager", clock, instance)
@@ -156,6 +155,11 @@ def _serve_callout(
     callout = Callout(signer, Door(api, house).admit, clock)
     callout.start(settings, f"flexinfer-manager {host_name()} callout")
     stack.push_async_callback(callout.close)
+
+
+def limits_of(settings: ManagerSettings) -> Limits:
+    """Of the streams this manager makes."""
+    return Limits(replicas=settings.bus_replicas, log=settings.bus_log_mib << 20)
 
 
 def watched(settings: ManagerSettings) -> Sequence[tuple[Resource, str | None, str]]:

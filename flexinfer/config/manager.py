@@ -53,6 +53,7 @@ class ManagerSettings(RecordSettings, KubeSettings):
     callout_audience: str = setting("flexinfer-bus", "audience of tokens that let agents and benchmarks onto the bus")
     callout_agents: str = setting("flexinfer-agent", "ServiceAccount of agents, in the namespace of this release")
     bus_replicas: int = setting(1, "copies of each stream; more than 1 needs a bus of as many servers", ge=1, le=5)
+    bus_log_mib: int = setting(512, "MiB of events the log keeps; a day of 5,000 nodes is about 7,300", ge=8)
     gate_timeout: Duration = setting(300.0, "longest wait for benchmarks before a model is deployed anyway")
     job_deadline: Duration = setting(600.0, "activeDeadlineSeconds of a benchmark Job, waiting included")
     leader_elect: bool = setting(True, "false: act at once; only for a single replica")
