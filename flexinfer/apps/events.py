@@ -15,6 +15,7 @@ from flexinfer.contracts.topics import TOPICS
 from flexinfer.ports import BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.connecting import wait_connected
+from flexinfer.runtime.documents import document
 from flexinfer.runtime.journal import VERSION, Header
 from flexinfer.runtime.parts import Limits, pack, prune
 from flexinfer.runtime.process import fail, host_name, stop_signals
@@ -166,13 +167,17 @@ async def _tidy(settings: EventsSettings, recorder: Recorder, header: Header) ->
 
 def write(events: tuple[Event, ...], output: str) -> None:
     """One line each on stdout, flushed, so that a pipe sees them at once."""
-    show = line if output == "text" else _json
+    show = {"text": line, "json": _json, "yaml": _yaml}[output]
     sys.stdout.write("".join(show(event) + "\n" for event in events))
     sys.stdout.flush()
 
 
 def _json(event: Event) -> str:
     return encode_event(event).decode()
+
+
+def _yaml(event: Event) -> str:
+    return document(msgspec.json.decode(encode_event(event)), "yaml").rstrip()
 
 
 def line(event: Event) -> str:

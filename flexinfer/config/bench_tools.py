@@ -14,7 +14,7 @@ class BenchRunSettings(MeasureSettings):
     ready_timeout: Seconds = setting(10.0, "longest wait until the server answers")
     backend: str = setting("", "engine, for the fields it understands: llamacpp, vllm, sglang, ollama, tgi")
     device_class: str = setting("", "name of the hardware, as it shall stand in the result")
-    output: Literal["text", "json", "csv"] = setting("text", "format of the result on stdout")
+    output: Literal["text", "json", "yaml", "csv"] = setting("text", "format of the result on stdout")
     svg: Path | None = setting(None, "write the curve there as SVG")
     save: Path | None = setting(None, "append the result to this file, for --tape of show and compare")
 
@@ -30,14 +30,14 @@ class ResultsSettings(ClientSettings):
 class BenchListSettings(ResultsSettings):
     """The newest result of each key."""
 
-    output: Literal["text", "json", "csv"] = setting("text", "format")
+    output: Literal["text", "json", "yaml", "csv"] = setting("text", "format")
 
 
 class BenchShowSettings(ResultsSettings):
     """One result with its curve and its history."""
 
     key: str = setting("", "key of the result or its beginning; key@time for an older run", positional=True)
-    output: Literal["text", "json", "csv"] = setting("text", "format")
+    output: Literal["text", "json", "yaml", "csv"] = setting("text", "format")
     svg: Path | None = setting(None, "write the curve there as SVG")
 
 
@@ -46,5 +46,5 @@ class BenchCompareSettings(ResultsSettings):
 
     old: str = setting("", "key of the first result or its beginning; key@time for an older run", positional=True)
     new: str = setting("", "key of the second result; empty: the newest of the first one's history", positional=True)
-    output: Literal["text", "json", "csv"] = setting("text", "format")
+    output: Literal["text", "json", "yaml", "csv"] = setting("text", "format")
     svg: Path | None = setting(None, "write both curves there as SVG")

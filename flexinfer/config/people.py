@@ -90,7 +90,9 @@ class EventsSettings(ClientSettings):
     filter: str = setting("", "words that must occur in type, subject or source, -word must not (--filter=-word)")
     since: Duration = setting(3600.0, "show: how far back")
     count: int = setting(0, "stop after this many events; 0: no limit", ge=0)
-    output: Literal["text", "json"] = setting("text", "format; json is one CloudEvent per line")
+    output: Literal["text", "json", "yaml"] = setting(
+        "text", "format; json is one CloudEvent per line, yaml one document each"
+    )
     out: Path = setting(Path("tapes"), "record: directory of the tapes")
     max_size: int = setting(64, "record: MiB after which a new tape begins; 0: never", ge=0)
     max_age: Duration = setting(3600.0, "record: time after which a new tape begins; 0: never")
@@ -103,7 +105,9 @@ class ReplaySettings(Settings):
     """What the process that recorded a tape decided: its facts go through the same reducers again."""
 
     tape: Path | None = setting(None, "tape written with --record, plain or gzip", positional=True)
-    output: Literal["text", "json"] = setting("text", "format; json is one decision per line, always the same bytes")
+    output: Literal["text", "json", "yaml"] = setting(
+        "text", "format; json is one decision per line, always the same bytes, yaml one document each"
+    )
     until: str = setting("", "stop there: Unix seconds, 2026-11-29T19:16:00, or +90s from the start of the tape")
     node: str = setting("", "only decisions this node has a part in")
     diff: bool = setting(False, "compare with what was decided then, as told by the tapes in the same directory")

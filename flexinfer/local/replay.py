@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
-import msgspec
 import yaml
 
 from flexinfer.config.common import parse_duration
@@ -16,6 +16,7 @@ from flexinfer.local import playing
 from flexinfer.local.nats_server import BusNotInstalled, BusNotStarted
 from flexinfer.local.replay_words import line
 from flexinfer.ports import BusUnavailable
+from flexinfer.runtime.documents import document
 from flexinfer.runtime.parts import following, read_parts, runs
 from flexinfer.runtime.process import fail
 from flexinfer.runtime.tapes import SUFFIXES
@@ -74,8 +75,14 @@ async def _do(settings: ReplaySettings, path: Path, tape: Tape) -> int:
         _say(_title(tape))
     for step in steps:
         if not settings.node or about(step, settings.node):
-            _say(line(step) if settings.output == "text" else step.line().decode())
+            _say(_shown(step, settings.output))
     return 0
+
+
+def _shown(step: Step, output: str) -> str:
+    if output == "text":
+        return line(step)
+    return step.line().decode() if output == "json" else document(step, "yaml").rstrip()
 
 
 def _files(path: Path) -> list[Path]:
@@ -125,8 +132,8 @@ def _weights(settings: ReplaySettings) -> dict[str, float]:
 
 def _what_if(tape: Tape, weights: dict[str, float], output: str) -> int:
     found = otherwise(tape, weights)
-    if output == "json":
-        _say_json(found)
+    if output != "text":
+        _say_documents(found, "json" if output == "json" else "yaml")
         return DIFFERENT if found.others else 0
     for other in found.others:
         _say(f"{_clock(other.at)} {other.line}")
@@ -141,8 +148,8 @@ def _what_if(tape: Tape, weights: dict[str, float], output: str) -> int:
     return DIFFERENT if found.others else 0
 
 
-def _say_json(found: Changes) -> None:
-    """One line for each placement that changes, then one of the totals."""
+def _say_documents(found: Changes, output: Literal["json", "yaml"]) -> None:
+    """One document for each placement that changes, then one of the totals."""
     bills = {
         name: {
             "pods": bill.pods, "nodes": bill.nodes, "costPerHour": bill.per_hour,
@@ -151,8 +158,8 @@ def _say_json(found: Changes) -> None:
         for name, bill in (("then", found.then), ("now", found.now))
     }  # fmt: skip
     totals = {"placements": found.count, "changed": len(found.others), **bills}
-    for document in (*(other.document() for other in found.others), totals):
-        _say(msgspec.json.encode(document).decode())
+    for told in (*(other.document() for other in found.others), totals):
+        sys.stdout.write(document(told, output))
 
 
 def _compare(settings: ReplaySettings, path: Path, tape: Tape) -> int:

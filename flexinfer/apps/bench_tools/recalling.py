@@ -5,8 +5,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.apps.bench_tools import tables
 from flexinfer.config.bench_tools import (
@@ -21,7 +19,9 @@ from flexinfer.core.benchmark import comparison, plot
 from flexinfer.core.benchmark.comparison import Run
 from flexinfer.ports import BusFact, BusRefused, BusUnavailable, Snapshot
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.journal import BadLine, Fact, read_tape
+from flexinfer.runtime.documents import document
+from flexinfer.runtime.journal import BadLine, Fact
+from flexinfer.runtime.parts import following, read_parts
 from flexinfer.runtime.process import fail
 
 _CONNECT_SECONDS = 5.0
@@ -66,16 +66,22 @@ async def _from_bus(settings: ResultsSettings) -> list[Event]:
 
 
 def _taped(path: Path) -> list[Event]:
-    """The results in a tape that a process recorded, or in a file of events whose other lines are skipped.
+    """The results in a tape that a process recorded, with its parts, or in a file of events whose other lines are
+    skipped. Lines of a tape that cannot be read are named on standard error.
 
-    Raises LookupError for a tape that cannot be read.
+    Raises LookupError for a file that holds neither.
     """
     try:
-        tape = read_tape(path)
+        tape = read_parts(following(path))
     except BadLine as err:
         if "newer than this release" in err.reason:
             raise LookupError(f"{path}: {err.reason}") from err
-        return [event for event in _lines(path) if isinstance(event.data, BenchCompleted)]
+        events = list(_lines(path))
+        if not events and path.stat().st_size:
+            raise LookupError(f"{path}: this is no FlexInfer tape and holds no event") from err
+        return [event for event in events if isinstance(event.data, BenchCompleted)]
+    for bad in tape.bad:
+        sys.stderr.write(f"flexinfer bench: {path}: {bad}\n")
     return [event for _, fact in tape.facts for event in _events_of(fact) if isinstance(event.data, BenchCompleted)]
 
 
@@ -133,8 +139,8 @@ def _compare(settings: BenchCompareSettings, runs: tuple[Run, ...]) -> int:
         settings.svg.write_text(plot.curve_svg(f"{old.name} and {new.name}", lines))
     rows = comparison.compare(old.result, new.result)
     changes = comparison.identity_changes(old.result, new.result)
-    if settings.output == "json":
-        document = {
+    if settings.output in {"json", "yaml"}:
+        told = {
             "old": old.name,
             "new": new.name,
             "identity": changes,
@@ -143,7 +149,7 @@ def _compare(settings: BenchCompareSettings, runs: tuple[Run, ...]) -> int:
                 for r in rows
             ],
         }
-        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.write(document(told, "json" if settings.output == "json" else "yaml"))
         return 0
     tables.write([old, new], settings.output, lambda console: tables.comparison(console, (old, new), rows, changes))
     return 0

@@ -1,4 +1,4 @@
-"""Results as tables for people, and as JSON and CSV for programs."""
+"""Results as tables for people, and as JSON, YAML and CSV for programs."""
 
 import csv
 import sys
@@ -14,23 +14,26 @@ from rich.table import Table
 from flexinfer.contracts.events import BenchCompleted, Latencies
 from flexinfer.core.benchmark.comparison import Row, Run
 from flexinfer.core.benchmark.export import COLUMNS, headline, rows
+from flexinfer.runtime.documents import document
 
 _PIPE_WIDTH = 200
+
+Output = Literal["text", "json", "yaml", "csv"]
 
 __all__ = ["Console", "comparison", "history", "result", "results", "write"]
 
 
-def write(runs: Sequence[Run], output: Literal["text", "json", "csv"], text: Callable[[Console], None]) -> None:
-    """The runs on stdout: one JSON document per line, CSV with a head, or whatever ``text`` prints."""
+def write(runs: Sequence[Run], output: Output, text: Callable[[Console], None]) -> None:
+    """The runs on stdout: one JSON document per line, YAML documents, CSV with a head, or whatever ``text`` prints."""
     match output:
         case "text":
             console = Console()
             # In a pipe there is no width to keep to, and folded keys are of no use.
             text(console if console.is_terminal else Console(width=_PIPE_WIDTH))
-        case "json":
+        case "json" | "yaml":
             for run in runs:
-                document = {**msgspec.to_builtins(run.result), "completedAt": _time(run.at).replace(" ", "T")}
-                sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+                told = {**msgspec.to_builtins(run.result), "completedAt": _time(run.at).replace(" ", "T")}
+                sys.stdout.write(document(told, output))
         case "csv":
             table = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
             table.writeheader()

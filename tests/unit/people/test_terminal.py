@@ -1,10 +1,13 @@
 """What people see in a terminal: lines that say what was dropped, tables, names."""
 
 import io
+import json
 
+import pytest
+import yaml
 from rich.console import Console
 
-from flexinfer.apps.events import Backlog, line
+from flexinfer.apps.events import Backlog, line, write
 from flexinfer.apps.logs import meant, names_of
 from flexinfer.apps.top import Board
 from flexinfer.ports import Snapshot
@@ -36,6 +39,16 @@ def test_a_line_says_when_what_whom() -> None:
     assert text.startswith("08:00:00.000 model.phase")
     assert '"phase":"Pending"' in text
     assert "null" not in text
+
+
+def test_events_are_documents_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    day = Day()
+    events = (day.say("manager/m", phase("p", None)), day.figures("l4", 1))
+    write(events, "json")
+    lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    write(events, "yaml")
+
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == lines
 
 
 def test_top_fits_the_terminal() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from flexinfer.cli import run_command
 from flexinfer.contracts.envelope import EventMint
@@ -222,3 +223,11 @@ def test_fields_that_differ_are_named() -> None:
     new = {"a": 1, "b": [{"c": 2}, {"c": 4}], "e": None, "d": "y"}
 
     assert list(fields(old, new)) == ["b[1].c: 3 → 4", f'd: "{"x" * 76}... → "y"']
+
+
+def test_yaml_is_the_trace_too(capsys: pytest.CaptureFixture[str]) -> None:
+    run_command(["replay", str(LAB), "-o", "json"])
+    trace = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
+    assert run_command(["replay", str(LAB), "-o", "yaml"]) == 0
+
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == trace
