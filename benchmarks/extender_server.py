@@ -17,7 +17,7 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.hardware.device_class import device_class
 from flexinfer.core.placement.desk import Desk
 from flexinfer.core.placement.scoring import Weights
-from flexinfer.runtime.heap import keep_freed_memory
+from flexinfer.runtime.heap import collect_rarely, keep_freed_memory
 from flexinfer.runtime.process import run_app
 
 WORKLOAD = "llama3-8b-0123456789ab"
@@ -89,6 +89,7 @@ class Server:
 
     async def run(self) -> int:
         keep_freed_memory()  # as the executable does
+        collect_rarely()
         state = self._fleet.state()
         began = time.perf_counter()
         replace_state(self._view, STATE_TYPES, [decode_event(raw) for raw in state], time.time())

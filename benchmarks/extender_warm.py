@@ -29,6 +29,7 @@ from flexinfer.core.placement.scoring import Weights
 from flexinfer.local.nats_server import NatsServer
 from flexinfer.ports import BusFact, Snapshot
 from flexinfer.runtime.clock import SystemClock
+from flexinfer.runtime.heap import collect_rarely, keep_freed_memory
 
 AT_ONCE = 64
 
@@ -68,6 +69,8 @@ async def connected(url: str) -> NatsBus:
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    keep_freed_memory()  # as the executable does
+    collect_rarely()
     clock = SystemClock()
     warm: list[float] = []
     again: list[float] = []

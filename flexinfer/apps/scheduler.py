@@ -22,7 +22,7 @@ from flexinfer.core.placement.scoring import TERMS, Weights
 from flexinfer.core.placement.shadow import overridden
 from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
-from flexinfer.runtime.heap import keep_freed_memory
+from flexinfer.runtime.heap import collect_rarely, keep_freed_memory
 from flexinfer.runtime.journal import Journal, Webhook
 from flexinfer.runtime.parts import journal_for
 from flexinfer.runtime.placement.fallback import Fallback
@@ -61,6 +61,7 @@ async def run(settings: SchedulerSettings) -> int:
 
 async def _serve(settings: SchedulerSettings, shadow: Weights | None) -> int:
     keep_freed_memory()
+    collect_rarely()
     stop = stop_signals()
     clock = SystemClock()
     instance = settings.advertise or host_name()

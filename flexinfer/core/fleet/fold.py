@@ -51,8 +51,9 @@ def replace_state(view: FleetView, types: Sequence[type[EventData]], events: Ite
     """
     kept: set[str] = set()
     for event in events:
-        kept.add(order_key(event.data))
-        _event(view, event, now, live=False)
+        key = order_key(event.data)
+        kept.add(key)
+        _event(view, event, now, key, live=False)
     view.degraded = False
     for name, node in view.nodes.items():
         stands = node.exists and not node.assumed
@@ -124,11 +125,11 @@ def tick(view: FleetView, now: float) -> None:
             view.arm(node, again)
 
 
-def _event(view: FleetView, event: Event, now: float, *, live: bool) -> bool:
+def _event(view: FleetView, event: Event, now: float, key: str = "", *, live: bool) -> bool:
     data = event.data
     if not isinstance(data, NodeHardware | NodeTelemetry | NodeStatus | BenchCompleted):
         return False
-    key = order_key(data)
+    key = key or order_key(data)
     before = view.order.seen.get(key)
     old = (key, before.bootid, before.seq) if before else None
     if not view.order.accept(key, event):

@@ -5,12 +5,14 @@ processor model and its threads. Two nodes of one class are expected to run an e
 """
 
 import re
+from functools import lru_cache
 
 from flexinfer.contracts.events import Cpu, Device, NodeHardware
 
 MIB_PER_GIB = 1024
 
 
+@lru_cache(maxsize=1024)  # a fleet has thousands of devices of a few products
 def slug(text: str, limit: int = 40) -> str:
     """Lower-case ``[a-z0-9-]``, no doubled or outer dashes, at most ``limit`` characters."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:limit].strip("-")

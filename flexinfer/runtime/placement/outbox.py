@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Literal, Protocol
 
 from msgspec import UnsetType
@@ -20,6 +21,8 @@ from flexinfer.telemetry import metrics
 BEAT_SECONDS = 0.5
 SEND_SECONDS = 0.004
 LINE_SECONDS = 0.1
+QUIET_SECONDS = 0.1
+PATIENCE = 20  # times as long, and a line goes out in the middle of a burst
 MAX_LINES = 2000
 
 _DECISIONS = metrics.counter("flexinfer_scheduler_decisions_total", "Placement decisions published.", ("outcome",))
@@ -64,9 +67,11 @@ class DecisionOutbox:
         self._wake = asyncio.Event()
         self._lines: deque[PlacementDecided] = deque(maxlen=MAX_LINES)
         self._line = asyncio.Event()
+        self._asked_at = -inf
 
     def wake(self) -> None:
-        """Something was decided."""
+        """A request was answered; something may have been decided."""
+        self._asked_at = self._now()
         self._wake.set()
 
     async def run(self) -> None:
@@ -103,14 +108,21 @@ class DecisionOutbox:
         self._line.set()
 
     async def tell_pods(self) -> None:
-        """Until cancelled: one line on each pod, paced, because in a burst each is a write that the API server does
-        not spend on bindings."""
+        """Until cancelled: one line on each pod, paced and rather between bursts than in them, because each is a write
+        that the API server does not spend on bindings."""
         while True:
             await self._line.wait()
             while self._lines:
+                await self._quiet()
                 self._tell(self._lines.popleft())
                 await asyncio.sleep(LINE_SECONDS)
             self._line.clear()
+
+    async def _quiet(self) -> None:
+        for _ in range(PATIENCE):
+            if not 0 <= self._now() - self._asked_at < QUIET_SECONDS:
+                return
+            await asyncio.sleep(QUIET_SECONDS)
 
     def _tell(self, decided: PlacementDecided) -> None:
         reference: Object = {
