@@ -67,7 +67,8 @@ def test_it_needs_nothing_of_the_release_that_is_gone_and_has_a_limit(render: Re
     ]
     pod = job["spec"]["template"]["spec"]
 
-    assert job["spec"]["activeDeadlineSeconds"] == 90
+    told = {entry["name"]: entry["value"] for entry in pod["containers"][0]["env"]}
+    assert (job["spec"]["activeDeadlineSeconds"], told["FLEXINFER_WAIT"]) == (90, "45s")
     assert "priorityClassName" not in pod
     assert "volumes" not in pod
     assert pod["tolerations"] == [{"operator": "Exists"}]
