@@ -52,7 +52,16 @@ regold: setup ## write golden traces and engine manifests again; look at the dif
 	$(BIN)/python tests/replay/golden_tapes.py
 	$(BIN)/python tests/golden/engine_manifests.py
 
+fuzz: setup ## fuzz every input for longer (FACTOR=40), with new examples each time
+	FLEXINFER_FUZZ_FACTOR=$(or $(FACTOR),40) $(BIN)/python -m pytest tests/abuse --ignore=tests/abuse/test_floods.py
+
+audit: setup ## known vulnerabilities of deploy/locks, where the package index tells any
+	$(BIN)/python deploy/audit.py
+
+sbom: setup ## write the bills of materials of the images
+	$(BIN)/python deploy/sbom.py
+
 bench: setup ## measure and write benchmarks/results
 	$(BIN)/python -m benchmarks
 
-.PHONY: help setup demo format lint check test test-cluster faults regold bench
+.PHONY: help setup demo format lint check test test-cluster faults regold fuzz audit sbom bench
