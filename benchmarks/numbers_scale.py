@@ -12,8 +12,8 @@ DASH = "–"
 
 def _agents(r: Results) -> Mapping[str, Any]:
     found: Mapping[str, Any] = r["scale_agents"]
-    if found["nodes"] != NODES:
-        raise ValueError(f"measured with {found['nodes']} agents")
+    if (found["nodes"], found["hertz"]) != (NODES, 1.0):
+        raise ValueError(f"measured with {found['nodes']} agents at {found['hertz']} Hz")
     return found
 
 
