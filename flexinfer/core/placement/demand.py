@@ -17,6 +17,7 @@ from flexinfer.core.placement.quantization import Need, need_of
 
 MAX_TEXT = 253
 MAX_LIST = 4096
+NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,11 @@ def demand_of(pod: PodObject) -> Demand:
 
     ask = ask_of(pod)
     backend, form = text(POD_BACKEND).lower(), text(POD_QUANTIZATION).lower()
-    archs = tuple(sorted({part for part in (one.strip().lower() for one in text(POD_ARCH).split(",")) if part}))
+    named = text(POD_ARCH).lower()
+    archs = tuple(sorted({part for part in map(str.strip, named.split(",")) if part})) if named else ()
     kind = Kind(ask.vendor, ask.devices, ask.partition, archs, need_of(backend, form)) if ask.devices else PROCESSOR
-    written = annotations.get(POD_CACHE_ENTRY, "")[:MAX_LIST].split(",")
-    entries = frozenset(name for name in map(str.strip, written) if name)
+    written = annotations.get(POD_CACHE_ENTRY, "")[:MAX_LIST]
+    entries = frozenset(filter(None, map(str.strip, written.split(",")))) if written else NOTHING
     return Demand(ask, kind, form, backend, text(POD_MODEL), text(POD_BENCHMARK_KEY), entries)
 
 

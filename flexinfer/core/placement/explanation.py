@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
@@ -46,14 +47,15 @@ class Attempt:
 def candidates_of(ranking: Ranking, speeds: Speeds, weights: Weights, now: float, limit: int) -> tuple[Candidate, ...]:
     """The best ``limit`` with all their terms, ages as of ``now``."""
     found: list[Candidate] = []
-    for position in ranking.order(limit):
-        offer = ranking.offer(position)
+    order = ranking.order(limit)
+    losses = ranking.losses(np.array(order, dtype=np.intp)).tolist()
+    for row, loss in zip(ranking.rows.take(order).tolist() if order else (), losses, strict=True):
+        offer = ranking.offers[row]
         speed = speeds.of(offer.device_class, offer.driver_major)
         measured_at = speeds.observed_at(speed.key) if speed else None
         ages = (_age(offer.telemetry_at, now), _age(measured_at, now))
         parts = terms(offer, speed, ranking.scale, weights, ages)
-        given = points(ranking.lost(position))
-        found.append(Candidate(node=offer.node, score=given, sum=sum_of(parts), terms=parts))
+        found.append(Candidate(node=offer.node, score=points(loss), sum=sum_of(parts), terms=parts))
     return tuple(found)
 
 

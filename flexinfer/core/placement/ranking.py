@@ -60,14 +60,11 @@ class Ranking:
         """Of one node."""
         return self.known[int(self.rows[position])]
 
-    def offer(self, position: int) -> Offer:
-        """Of one node."""
-        return self.offers[int(self.rows[position])]
-
-    def losses(self) -> NDArray[Any]:
-        """Points lost by each node, 0..10."""
+    def losses(self, positions: NDArray[np.intp] | None = None) -> NDArray[Any]:
+        """Points lost by each node, or by some of them, 0..10."""
         constant, step = division(self.best, self.worst)
-        found: NDArray[np.int64] = (constant - self.sums) // step
+        sums = self.sums if positions is None else self.sums.take(positions)
+        found: NDArray[np.int64] = (constant - sums) // step
         # What does not pass is far below the worst.
         return np.minimum(found, MAX_SCORE, out=found)
 
@@ -99,11 +96,13 @@ class Ranking:
 
     def order(self, limit: int) -> list[int]:
         """Positions of the best ``limit``, best first; equal sums by name."""
-        found: list[int] = list(range(len(self.sums)))
+        found = np.arange(len(self.sums))
         if len(found) > limit:
             cut = np.partition(self.sums, -limit)[-limit]
-            found = np.flatnonzero(self.sums >= cut).tolist()
-        return sorted(found, key=lambda i: (-int(self.sums[i]), self.name(i)))[:limit]
+            found = (self.sums >= cut).nonzero()[0]
+        names = [self.known[row] for row in self.rows.take(found).tolist()]
+        ordered = sorted(zip((-self.sums.take(found)).tolist(), names, found.tolist(), strict=True))
+        return [position for _, _, position in ordered[:limit]]
 
     def leader(self, ranks: NDArray[np.intp], rows: NDArray[np.intp]) -> int:
         """Position of the best node, the first by name among equals; ``ranks``: the order by name of all in the
