@@ -7,11 +7,13 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.contracts.events import NodeHardware, NodeTelemetry
 from flexinfer.local.nats_server import NatsServer
+from flexinfer.local.ports import free_port
 from flexinfer.local.processes import die_with_parent
 from flexinfer.ports import BusRefused, BusUnavailable
 from flexinfer.testing.bus import Reader, stepping_mint, until
@@ -63,7 +65,8 @@ def told(load: int) -> NodeTelemetry:
 
 
 async def test_a_full_disk_stops_nothing_that_is_live_and_loses_no_last_word(disk: Disk, tmp_path: Path) -> None:
-    server = await NatsServer(tmp_path / "nats", spawn=disk.spawn).start()
+    monitor = free_port()
+    server = await NatsServer(tmp_path / "nats", spawn=disk.spawn, options=f"http: 127.0.0.1:{monitor}").start()
     agent = await NatsBus.start(server.url, name="agent")
     reader_bus = await NatsBus.start(server.url, name="reader")
     await until(lambda: agent.connected and reader_bus.connected)
@@ -80,8 +83,12 @@ async def test_a_full_disk_stops_nothing_that_is_live_and_loses_no_last_word(dis
         await agent.publish(mint.mint(told(load)))
     await until(lambda: told(11) in reader.state())  # the live copies do not need a disk
 
+    async with asyncio.timeout(180):
+        while await health(monitor) == 200:  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
     assert await disk.shell(f"rm {disk.folder}/filler") == 0
-    await server.kill()  # as a failed liveness probe does: a server that met a full disk keeps its store closed
+    assert await health(monitor) == 503, "a server that met a full disk keeps its store closed"
+    await server.kill()  # what its liveness probe, which asks this page, leads to
     await server.start()
     await until(lambda: reader_bus.connected)
     await reader_bus.ensure()
@@ -92,6 +99,15 @@ async def test_a_full_disk_stops_nothing_that_is_live_and_loses_no_last_word(dis
     for bus in (agent, reader_bus):
         await bus.close()
     await server.kill()
+
+
+async def health(monitor: int) -> int:
+    """Status of the page that the chart's liveness probe asks."""
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
+        session.get(f"http://127.0.0.1:{monitor}/healthz") as answer,
+    ):
+        return answer.status
 
 
 async def _stored(bus: NatsBus) -> set[object]:
