@@ -23,6 +23,7 @@ from flexinfer.contracts.events import PlacementDecided
 from flexinfer.contracts.kubernetes import (
     CONFIGMAPS,
     DEPLOYMENTS,
+    EVENTS,
     JOBS,
     MODELDEPLOYMENTS,
     MODELS,
@@ -37,6 +38,7 @@ from flexinfer.core.fleet.view import FleetView
 from flexinfer.core.lifecycle.callers import House
 from flexinfer.core.lifecycle.fold_results import CLAIM_APP_LABEL
 from flexinfer.core.lifecycle.manifests import CLAIMS
+from flexinfer.core.lifecycle.mounting import FIELDS
 from flexinfer.ports import Bus, KubeApi, KubeFact
 from flexinfer.runtime.admitting import Door
 from flexinfer.runtime.clock import SystemClock
@@ -106,6 +108,8 @@ async def run(settings: ManagerSettings) -> int:
         ]
         for informer, (resource, _, _) in zip(informers, watched(settings), strict=True):
             tasks.forever(f"watch {resource.plural}", informer.run)
+        events, where, fields = watched_mounts(settings)
+        tasks.forever("watch events", Informer(api, events, manager.pump.offer, where, fields=fields).run)
         others = ((STATE_TYPES, intake.bus), ((PlacementDecided,), nudger.bus), (FOLLOWED, drifting.bus))
         tasks.forever("bus", lambda: manager.follow(*others))
         tasks.forever("events", recorder.run)
@@ -176,6 +180,11 @@ def watched(settings: ManagerSettings) -> Sequence[tuple[Resource, str | None, s
         (CONFIGMAPS, settings.namespace, _CONFIGMAPS),
         (NODES, None, ""),
     )
+
+
+def watched_mounts(settings: ManagerSettings) -> tuple[Resource, str | None, str]:
+    """Events of kubelets that cannot mount: resource, namespace, field selector. Nothing waits for their list."""
+    return EVENTS, settings.watch_namespace or None, FIELDS
 
 
 def _all(*sinks: Callable[[KubeFact], None]) -> Callable[[KubeFact], None]:

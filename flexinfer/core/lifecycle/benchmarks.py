@@ -19,6 +19,7 @@ from flexinfer.core.lifecycle.engines import ENGINES
 from flexinfer.core.lifecycle.fit import Option
 from flexinfer.core.lifecycle.fold_results import outdated_since
 from flexinfer.core.lifecycle.job import Run, bench_job, measured_image
+from flexinfer.core.lifecycle.mounting import unmounted
 from flexinfer.core.lifecycle.naming import job_name
 from flexinfer.core.lifecycle.objects import (
     annotations,
@@ -39,6 +40,7 @@ from flexinfer.core.lifecycle.view import WORKLOAD, LifecycleView, ModelState
 RESULT_GRACE = 15.0  # a Job can be complete before its result has reached us
 IDLE_SECONDS = 10.0  # a replica nobody used for this long may be measured itself
 VENDORS = ("CPU", *GPU_RESOURCES)
+MOUNT_SECONDS = 30.0  # a volume may be on its way; a folder that is not there comes no sooner by waiting
 BUSY_SECONDS = 30.0  # how long a run of a model that is deployed already may wait for a device
 
 
@@ -204,6 +206,8 @@ def _our_own(case: _Case, claim: Claim, out: Benchmarks) -> None:
             out.wake_at.append(done_at + RESULT_GRACE)
         elif case.deployed and unplaced(case.ours):
             out.wake_at.append(_age_from(job) + BUSY_SECONDS)
+        elif _stuck(case):
+            out.wake_at.append(_age_from(job) + MOUNT_SECONDS)
         return
     out.failed[label] = why[1]
     out.effects += [
@@ -252,9 +256,16 @@ def _failure(case: _Case, job: Object) -> tuple[str, str] | None:
     done_at = parse_time(status(job).get("completionTime"))
     if holds(job, "Complete") and (done_at is None or case.now >= done_at + RESULT_GRACE):
         return "NoResult", "its Job completed without a result"
+    stuck = _stuck(case)
+    if stuck and case.now >= _age_from(job) + MOUNT_SECONDS:
+        return stuck
     if case.deployed and unplaced(case.ours) and case.now >= _age_from(job) + BUSY_SECONDS:
         return "DeviceBusy", "no device of this class is free; it is measured on a running replica later"
     return None
+
+
+def _stuck(case: _Case) -> tuple[str, str] | None:
+    return next(filter(None, (unmounted(case.view, case.wanted, pod) for pod in case.ours)), None)
 
 
 def _age_from(job: Object) -> float:
@@ -264,7 +275,9 @@ def _age_from(job: Object) -> float:
 def _progress(case: _Case, job: Object) -> str:
     if holds(job, "Complete"):
         return "is done, its result is on the way"
-    pods = case.ours
+    pods, stuck = case.ours, _stuck(case)
+    if stuck:
+        return f"waits: {stuck[1]}"
     if any(engine_ready(pod) for pod in pods):
         return "is measured"
     if unplaced(pods):

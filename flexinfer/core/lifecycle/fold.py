@@ -9,6 +9,7 @@ from flexinfer.core.fleet.fold import price_of
 from flexinfer.core.lifecycle import fold_models, fold_results
 from flexinfer.core.lifecycle.description import ModelKey
 from flexinfer.core.lifecycle.fold_events import published
+from flexinfer.core.lifecycle.mounting import put_mount, remove_mount
 from flexinfer.core.lifecycle.objects import annotations, controller, labels, meta, name_of, uid, version_number
 from flexinfer.core.lifecycle.view import OWNER_UID, RECORDS, WORKLOAD, Failure, LifecycleView, Name
 
@@ -51,6 +52,8 @@ def _stored(view: LifecycleView, plural: str) -> list[Object]:
             return [*view.claims.values(), *view.records.values()]
         case "nodes":
             return list(view.nodes.values())
+        case "events":
+            return list(view.mounts.values())
         case _:
             return list(_children(view, plural).values())
 
@@ -76,6 +79,8 @@ def _put(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
             return fold_results.put_configmap(view, obj)
         case "nodes":
             return _put_node(view, obj)
+        case "events":
+            return put_mount(view, obj)
         case _:
             return _put_child(view, plural, obj, at)
 
@@ -88,6 +93,7 @@ def _remove(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
             return fold_models.remove(view, obj)
         case "pods":
             view.decisions.pop(name_of(obj), None)
+            view.mounts.pop(uid(obj), None)
             owner = view.pod_owner.pop(name_of(obj), "")
             view.pods.get(owner, {}).pop(name_of(obj), None)
             if not view.pods.get(owner):
@@ -98,6 +104,8 @@ def _remove(view: LifecycleView, plural: str, obj: Object, at: float) -> Keys:
         case "nodes":
             view.nodes.pop(name_of(obj)[1], None)
             return view.fleet_changed()
+        case "events":
+            return remove_mount(view, obj)
         case _:
             kind = _children(view, plural)
             kept = kind.get(name_of(obj))

@@ -12,6 +12,7 @@ from flexinfer.core.lifecycle.description import Description
 from flexinfer.core.lifecycle.engines import CPU
 from flexinfer.core.lifecycle.fetching.failures import CONTAINER as FETCH_CONTAINER
 from flexinfer.core.lifecycle.fetching.failures import decode
+from flexinfer.core.lifecycle.mounting import unmounted
 from flexinfer.core.lifecycle.objects import condition, containers, deleting, holds, labels, name_of, status
 from flexinfer.core.lifecycle.pods import Placement, port_of
 from flexinfer.core.lifecycle.view import BENCH_KEY, LifecycleView
@@ -55,7 +56,8 @@ def observe(
     )
     staying = tuple(pod for pod in live if not deleting(pod))
     scheduled = tuple(pod for pod in staying if (pod.get("spec") or {}).get("nodeName"))
-    return Observation(staying, endpoints, find_trouble(staying, deployment), scheduled)
+    waiting = [Trouble(*why, final=False) for pod in staying if (why := unmounted(view, wanted, pod))]
+    return Observation(staying, endpoints, find_trouble(staying, deployment, waiting), scheduled)
 
 
 def _endpoint(
@@ -97,9 +99,10 @@ def class_on(view: LifecycleView, node: str, place: Placement) -> str:
     return max(sorted(found), key=lambda name: found[name], default="")
 
 
-def find_trouble(pods: Iterable[Object], deployment: Object | None) -> Trouble | None:
-    """The worst that is visible: what the user must change comes before what may pass."""
-    found = [trouble for trouble in map(_pod_trouble, pods) if trouble]
+def find_trouble(pods: Iterable[Object], deployment: Object | None, waiting: Iterable[Trouble] = ()) -> Trouble | None:
+    """The worst that is visible: what the user must change comes before what may pass. ``waiting``: what pods do not
+    say themselves."""
+    found = [*(trouble for trouble in map(_pod_trouble, pods) if trouble), *waiting]
     if deployment is not None:
         refused = condition(deployment, "ReplicaFailure")
         if refused and refused.get("status") == "True":

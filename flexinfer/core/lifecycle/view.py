@@ -94,6 +94,7 @@ class LifecycleView:
     on_bus: dict[str, float] = field(default_factory=dict)  # results the bus holds: key → when measured
     unrecorded: set[str] = field(default_factory=set)  # benchmark keys whose record may not say what is known
     weights: dict[str, GgufFacts] = field(default_factory=dict)  # cache entry → its file; stays when the entry goes
+    mounts: dict[str, Object] = field(default_factory=dict)  # uid of a pod → what its kubelet cannot mount, an Event
     phases: dict[Name, ModelPhase] = field(default_factory=dict)  # as the bus holds them
     endpoints: dict[Name, ModelEndpoint] = field(default_factory=dict)  # as the bus holds them, hidden ones included
     suspects: set[Name] = field(default_factory=set)  # what the bus holds of them may belong to nothing any more

@@ -12,7 +12,7 @@ from flexinfer.adapters.bus.memory import MemoryBroker, MemoryBus
 from flexinfer.adapters.kube.client import KubeClient
 from flexinfer.adapters.kube.informer import Informer
 from flexinfer.adapters.kube.recorder import EventRecorder
-from flexinfer.apps.manager import policy_of, watched
+from flexinfer.apps.manager import policy_of, watched, watched_mounts
 from flexinfer.config.manager import ManagerSettings
 from flexinfer.contracts.crds import crd_manifests
 from flexinfer.contracts.envelope import EventMint
@@ -221,6 +221,8 @@ class World:
         tasks = self._tasks = Supervisor("manager")
         for resource, namespace, labels in watched(self.settings):
             tasks.forever(resource.plural, Informer(self.api, resource, self.manager.pump.offer, namespace, labels).run)
+        events, where, fields = watched_mounts(self.settings)
+        tasks.forever("watch events", Informer(self.api, events, self.manager.pump.offer, where, fields=fields).run)
         tasks.forever("bus", self.manager.follow)
         tasks.forever("events", recorder.run)
         tasks.forever("act", self.manager.act)
