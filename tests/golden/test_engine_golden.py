@@ -1,5 +1,6 @@
 """What is written for every engine on every vendor, word for word, and that its flags exist."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,16 @@ def test_every_flag_written_is_in_the_documented_command_line(case: golden.Case)
 
     assert written - documented(case[0]) == set()
     assert written
+
+
+@pytest.mark.parametrize("engine", sorted(set(DOCUMENTED) - {"ollama"}))
+def test_flags_no_golden_manifest_has_are_documented_too(engine: str) -> None:
+    """Every flag the engine's file names, whatever it takes to have it written."""
+    source = Path(sys.modules[ENGINES[engine].launch.__module__].__file__ or "").read_text()
+    named = set(re.findall(r'"(--[a-zA-Z][\w-]*)', source))
+
+    assert named
+    assert named - documented(engine) == set()
 
 
 def test_fetched_weights_are_where_the_engine_is_told() -> None:
