@@ -287,6 +287,8 @@ def _check_welcome(client: Client) -> None:
     """A server pings a client 2 s into a login that its auth callout has not answered, and the library takes that for
     a yes, with half of its parts at rest. Raises TimeoutError."""
     if not client.is_connected:
+        # While it waits a server answers no goodbye either.
+        client._transport._io_writer.transport.abort()  # noqa: SLF001 - the library's close would wait for that
         raise TimeoutError("the server has not decided about our credentials")
 
 
