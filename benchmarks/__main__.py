@@ -32,6 +32,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "replay": ("--output", "FILE"),
     "dashboard": ("--output", "FILE"),
     "manager_models": ("--output", "FILE"),
+    "control_plane_idle": ("--output", "FILE"),
 }
 
 
