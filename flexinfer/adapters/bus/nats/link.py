@@ -286,10 +286,13 @@ class Link:
 def _check_welcome(client: Client) -> None:
     """A server pings a client 2 s into a login that its auth callout has not answered, and the library takes that for
     a yes, with half of its parts at rest. Raises TimeoutError."""
-    if not client.is_connected:
-        # While it waits a server answers no goodbye either.
-        client._transport._io_writer.transport.abort()  # noqa: SLF001 - the library's close would wait for that
-        raise TimeoutError("the server has not decided about our credentials")
+    if client.is_connected:
+        return
+    # While it waits a server answers no goodbye either, and the library's close would wait for one.
+    writer = getattr(client._transport, "_io_writer", None)  # noqa: SLF001 - it offers nothing that does not wait
+    if writer is not None:
+        writer.transport.abort()
+    raise TimeoutError("the server has not decided about our credentials")
 
 
 async def _discard(client: Client) -> None:
