@@ -219,7 +219,7 @@ def verdicts(board: Board, asked: Asked, per_device_mib: float) -> Verdicts:
     if last is not None and _holds(last, board, keeps, per_device_mib):
         last.version = board.version
         return last
-    if keeps.all():
+    if np.count_nonzero(keeps) == len(keeps):  # twice as fast as all()
         found = Verdicts(asked, asked)
     else:
         places = (~keeps).nonzero()[0]
@@ -245,7 +245,7 @@ def _codes(board: Board, out: Rows, per_device_mib: float) -> Codes:
     fits = codes == _PASSES
     codes[fits] = _NUMBER[NO_VRAM]
     small = fits & (installed < per_device_mib)
-    if small.any():
+    if np.count_nonzero(small):
         codes[small] = _NUMBER[TOO_SMALL]
         codes[small & (installed < 0)] = _NUMBER[NO_SIZE]
     return codes
