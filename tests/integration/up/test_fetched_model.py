@@ -68,9 +68,9 @@ def test_two_pods_of_a_node_fetch_a_model_once_and_serve_it(hub: Hub, tmp_path: 
     def shown() -> str:
         return " ".join(up.run("status").stdout.split())
 
-    eventually(lambda: "cache: 1 model(s), 0.1 GB" in shown(), 120, "the agent tells what the node holds")
+    held = f"cache: 1 model(s), 0.1 GB hf://example/tiny/{FILE} 0.13B Q4_1 0.1 GB"
+    eventually(lambda: held in shown(), 180, "the agent tells what the node holds")
     eventually(lambda: "2/2" in shown(), 180, "both replicas serve")
-    assert f"hf://example/tiny/{FILE} 0.13B Q4_1 0.1 GB" in shown()
     assert sum(hub.sent.values()) == find_demo_model().stat().st_size, "the second pod has fetched nothing"
     up.stop()
     assert up.leftovers() == []
