@@ -44,7 +44,7 @@ _RULES: dict[str, Schema] = {
     "fetch.nodeCache": {"pattern": "^(/[^/]+.*)?$"},
     "fetch.limitGb": _FRACTION,
     "fetch.floorGb": _FRACTION,
-    "benchmark.natsUrl": {"pattern": r"^(off|(nats|tls)://.+)$"},
+    "benchmark.natsUrl": {"pattern": r"^(auto|off|(nats|tls)://.+)$"},
     "benchmark.jobDeadline": _DURATION,
     "scheduler.namespace": _NAME_OR_EMPTY,
     "scheduler.port": _PORT,

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The Secrets that deploy/flexinfer.yaml expects: a password per user of the bus, and a certificate of its server.
+# The Secrets that deploy/flexinfer.yaml expects: a password per user of the bus, the key of its auth callout, and a
+# certificate of its server.
 # What is there already is kept. Needs kubectl and openssl.
 set -euo pipefail
 NAMESPACE="${1:-flexinfer-system}"
@@ -22,6 +23,11 @@ for user in agent dashboard global-proxy manager proxy scheduler viewer; do
     mark "secret/flexinfer-nats-$user"
   fi
 done
+
+if ! have flexinfer-nats-callout; then
+  kubectl -n "$NAMESPACE" create secret generic flexinfer-nats-callout --from-literal="seed=$(openssl rand -base64 32)"
+  mark secret/flexinfer-nats-callout
+fi
 
 if ! have flexinfer-nats-tls; then
   folder="$(mktemp -d)"

@@ -62,6 +62,23 @@ nats://{{ .Values.fullname }}-nats.{{ .Release.Namespace }}.svc:4222
 {{- if .Values.nats.enabled }}{{ if .Values.nats.tls.enabled }}yes{{ end }}{{ else if .Values.externalNats.caSecret }}yes{{ end -}}
 {{- end }}
 
+{{- define "flexinfer.calloutSecret" -}}
+{{- /* The Secret with the key of the bus's auth callout; empty: there is none. */ -}}
+{{- if not .Values.nats.enabled }}{{ .Values.externalNats.calloutSecret }}
+{{- else if and .Values.nats.auth.enabled .Values.nats.auth.callout.enabled }}{{ .Values.fullname }}-nats-callout{{ end -}}
+{{- end }}
+
+{{- define "flexinfer.busAudience" -}}
+flexinfer-bus
+{{- end }}
+
+{{- define "flexinfer.benchNatsUrl" -}}
+{{- /* A bus that asks for no credential lets Jobs in as well. */ -}}
+{{- if ne .Values.benchmark.natsUrl "auto" }}{{ .Values.benchmark.natsUrl }}
+{{- else if or (include "flexinfer.calloutSecret" .) (not (include "flexinfer.natsAuth" .)) }}{{ include "flexinfer.natsUrl" . }}
+{{- else }}off{{ end -}}
+{{- end }}
+
 {{- define "flexinfer.busEnv" -}}
 - name: NATS_URL
   value: {{ include "flexinfer.natsUrl" .root | quote }}
@@ -106,7 +123,10 @@ nats://{{ .Values.fullname }}-nats.{{ .Release.Namespace }}.svc:4222
   projected:
     defaultMode: 0440
     sources:
-      {{- if $auth }}
+      {{- if and (eq .part "agent") (include "flexinfer.calloutSecret" .root) }}
+      # Of this pod alone, and for the bus alone; the kubelet renews it, and each connection reads it again.
+      - serviceAccountToken: {audience: {{ include "flexinfer.busAudience" .root }}, expirationSeconds: 3600, path: credentials}
+      {{- else if $auth }}
       - secret:
           {{- if .root.Values.nats.enabled }}
           name: {{ .root.Values.fullname }}-nats-{{ .part }}

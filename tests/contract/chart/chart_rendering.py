@@ -8,6 +8,7 @@ Render = Callable[..., list[Object]]
 Refuse = Callable[..., str]
 
 EVERYTHING = (
+    "--set", "nats.auth.callout.enabled=true",
     "--set", "webhook.enabled=true", "--set", "globalProxy.enabled=true",
     "--set", "globalProxy.clusters.east=https://proxy.east.example.com",
     "--set", "globalProxy.weights.east=2", "--set", "globalProxy.failoverOrder={east}",
@@ -34,6 +35,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "external": (
         "--set", "nats.enabled=false", "--set", "externalNats.url=tls://bus.example.com:4443",
         "--set", "externalNats.credentialsSecret=bus", "--set", "externalNats.caSecret=bus-ca",
+        "--set", "externalNats.calloutSecret=bus-callout",
         "--set", "globalProxy.enabled=true", "--set", "agent.hostAccess=chroot", "--set", "agent.hostPort=0",
     ),
     "own-secrets": (

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from chart_rendering import Object, one
 
 from flexinfer.adapters.bus.nats import Limits, NatsBus
+from flexinfer.adapters.bus.nats.signing import Signer
 from flexinfer.local.nats_server import find_binary
 from flexinfer.local.ports import free_port
 from flexinfer.ports import BusRefused, BusUnavailable
@@ -68,7 +69,8 @@ async def started(objects: list[Object], folder: Path, ports: dict[str, int], nu
     folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - one folder
     secrets = {obj["metadata"]["name"]: obj["stringData"] for obj in objects if obj["kind"] == "Secret"}
     for user in CLIENTS:
-        (folder / f"{user}.auth").write_text(secrets[f"flexinfer-nats-{user}"]["credentials"])
+        if f"flexinfer-nats-{user}" in secrets:
+            (folder / f"{user}.auth").write_text(secrets[f"flexinfer-nats-{user}"]["credentials"])
     for name, content in secrets["flexinfer-nats-tls"].items():
         (folder / name).write_text(content)
     config = one(objects, "ConfigMap", "flexinfer-nats")["data"]["nats.conf"]
@@ -80,6 +82,10 @@ async def started(objects: list[Object], folder: Path, ports: dict[str, int], nu
     for peer in range(3 if "route0" in ports else 0):
         name = f"flexinfer-nats-{peer}.flexinfer-nats-headless.flexinfer-system.svc:6222"
         here |= {name: f"127.0.0.1:{ports[f'route{peer}']}", "0.0.0.0:6222": f"127.0.0.1:{ports[f'route{number}']}"}
+    if "flexinfer-nats-callout" in secrets:
+        (folder / "seed").write_text(secrets["flexinfer-nats-callout"]["seed"])
+        (folder / "issuer.conf").write_text(f"issuer: {Signer.read(folder / 'seed').issuer}\n")
+        here["../callout/issuer.conf"] = "issuer.conf"
     for written, instead in here.items():
         assert written in config
         config = config.replace(written, instead)

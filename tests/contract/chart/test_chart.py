@@ -1,5 +1,6 @@
 """What the chart renders, for many values: names, rights, settings, and what it refuses."""
 
+import base64
 import importlib
 import re
 from typing import Any
@@ -94,7 +95,8 @@ def test_mounts_have_volumes_and_volumes_are_mounted(objects: list[Object]) -> N
         if obj["kind"] == "StatefulSet"
     }
     for name, pod in pods(objects):
-        mounted = {mount["name"] for container in pod["containers"] for mount in container.get("volumeMounts", [])}
+        everyone = [*pod["containers"], *pod.get("initContainers", [])]
+        mounted = {mount["name"] for container in everyone for mount in container.get("volumeMounts", [])}
         there = {volume["name"] for volume in pod.get("volumes", [])} | {
             c["metadata"]["name"] for c in claims.get(name, [])
         }
@@ -267,6 +269,40 @@ def test_no_password_is_in_a_configmap_or_a_pod(render: Render) -> None:
 
     assert len(secrets) >= 7
     assert not [password for password in secrets if password in others]
+
+
+def test_with_a_callout_agents_and_jobs_show_tokens_and_no_password_of_an_agent_is_left(render: Render) -> None:
+    objects = render("--set", "nats.auth.callout.enabled=true")
+    config = one(objects, "ConfigMap", "flexinfer-nats")["data"]["nats.conf"]
+    agent = one(objects, "DaemonSet", "flexinfer-agent")["spec"]["template"]["spec"]
+    [bus] = [volume["projected"]["sources"] for volume in agent["volumes"] if volume["name"] == "nats"]
+    [manager] = one(objects, "Deployment", "flexinfer-controller")["spec"]["template"]["spec"]["containers"]
+    told = {entry["name"]: entry.get("value") for entry in manager["env"]}
+    rules = [rule for role in objects if role["kind"] == "ClusterRole" for rule in role["rules"]]
+
+    assert bus[0]["serviceAccountToken"] == {
+        "audience": told["FLEXINFER_CALLOUT_AUDIENCE"], "expirationSeconds": 3600, "path": "credentials",
+    }  # fmt: skip
+    assert "auth_users: [dashboard, global-proxy, manager, proxy, scheduler, viewer]" in config
+    assert "user: agent" not in config
+    secrets = {obj["metadata"]["name"]: obj["stringData"] for obj in objects if obj["kind"] == "Secret"}
+    assert "flexinfer-nats-agent" not in secrets
+    assert len(base64.b64decode(secrets["flexinfer-nats-callout"]["seed"])) == 32
+    assert (told["FLEXINFER_BENCH_AUDIENCE"], told["FLEXINFER_CALLOUT_AGENTS"]) == ("flexinfer-bus", "flexinfer-agent")
+    assert told["FLEXINFER_BENCH_NATS_URL"] == "nats://flexinfer-nats.flexinfer-system.svc:4222"
+    assert [rule["verbs"] for rule in rules if rule["resources"] == ["tokenreviews"]] == [["create"]]
+
+
+def test_without_one_jobs_get_onto_a_bus_that_asks_for_nothing(render: Render) -> None:
+    def address(*values: str) -> str:
+        objects = render(*(part for value in values for part in ("--set", value)))
+        [manager] = one(objects, "Deployment", "flexinfer-controller")["spec"]["template"]["spec"]["containers"]
+        assert "FLEXINFER_BENCH_AUDIENCE" not in {entry["name"] for entry in manager["env"]}
+        return next(entry["value"] for entry in manager["env"] if entry["name"] == "FLEXINFER_BENCH_NATS_URL")
+
+    assert address() == "off"
+    assert address("nats.auth.enabled=false").startswith("nats://")
+    assert address("benchmark.natsUrl=tls://bus:4222", "nats.auth.callout.enabled=true") == "tls://bus:4222"
 
 
 def test_a_certificate_of_ones_own_for_the_webhook(render: Render) -> None:

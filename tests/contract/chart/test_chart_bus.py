@@ -10,15 +10,23 @@ from chart_rendering import Render
 from chart_servers import CLIENTS, Server, ended, started
 
 from flexinfer.adapters.bus.nats import NatsBus
+from flexinfer.adapters.bus.nats.callout import Callout
+from flexinfer.adapters.bus.nats.signing import Signer
+from flexinfer.config.common import BusSettings
 from flexinfer.contracts.envelope import EventMint
 from flexinfer.contracts.events import ModelDemand, NodeHardware
+from flexinfer.contracts.permissions import Grant, Refusal, permissions
 from flexinfer.local.ports import free_port
 from flexinfer.ports import BusRefused, Snapshot
+from flexinfer.runtime.clock import SystemClock
+
+CALLOUT = ("--set", "nats.auth.callout.enabled=true")
 
 
 @pytest.fixture
-async def server(render: Render, tmp_path: Path) -> Any:
-    made = await started(render(), tmp_path, {"client0": free_port("127.0.0.1")})
+async def server(request: pytest.FixtureRequest, render: Render, tmp_path: Path) -> Any:
+    values = getattr(request, "param", ())
+    made = await started(render(*values), tmp_path, {"client0": free_port("127.0.0.1")})
     try:
         yield made
     finally:
@@ -77,3 +85,34 @@ async def test_without_credential_or_with_another_ca_nobody_gets_in(
             await asyncio.sleep(0.02)
     assert not bus.connected
     await bus.close()
+
+
+@pytest.mark.parametrize("server", [CALLOUT], indirect=True)
+async def test_agents_get_in_by_the_managers_word_and_all_others_without_it(server: Server) -> None:
+    others = {user: await server.join(user) for user in CLIENTS if user not in ("agent", "global-proxy")}
+    await others["manager"].ensure()
+    assert not (server.folder / "agent.auth").exists()
+    (server.folder / "agent.auth").write_text("eyJhbGci.of-an-agent.sig")
+    client = CLIENTS["agent"]
+    node = client.removeprefix("flexinfer-agent ")
+
+    async def decide(token: str) -> Grant | Refusal:
+        if token != "eyJhbGci.of-an-agent.sig":
+            return Refusal("token", "unknown")
+        return Grant(client, permissions("agent", client, node), 600.0)
+
+    callout = Callout(Signer.read(server.folder / "seed"), decide, SystemClock())
+    settings = BusSettings(
+        nats_url=server.url, nats_credentials=server.folder / "manager.auth", nats_ca=server.folder / "ca.crt"
+    )
+    callout.start(settings, "flexinfer-manager one callout")
+    agent = await server.join("agent")
+    mint = EventMint.start("agent", "n1", "boot", lambda: 1_700_000_000.0)
+    await agent.publish(mint.mint(NodeHardware(node=node)), durable=True)
+    with pytest.raises(BusRefused, match="denies"):
+        await agent.publish(mint.mint(NodeHardware(node="n2.example.com")), durable=True)
+    [event] = await others["viewer"].state((NodeHardware,))
+    assert event.data.node == node
+    for bus in (*others.values(), agent):
+        await bus.close()
+    await callout.close()
