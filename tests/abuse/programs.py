@@ -115,12 +115,12 @@ async def all_programs(folder: Path) -> AsyncIterator[list[Running]]:
             await started("flexinfer-webhook", folder, "--metrics-port", "0", *flags, path="/validate", tls=context),
         ]  # fmt: skip
         for one in running:
-            stack.push_async_callback(_end, one)
+            stack.push_async_callback(ended, one)
         await asyncio.gather(*(listening(one) for one in running))
         yield running
 
 
-async def _end(one: Running) -> None:
+async def ended(one: Running) -> None:
     if one.process.returncode is None:
         one.process.kill()
     await one.process.wait()
