@@ -303,7 +303,7 @@ async def test_a_password_of_a_component_is_checked_by_the_server_alone(door: En
     assert door.api.asked == []
 
 
-@pytest.mark.parametrize("door", [1], indirect=True)
+@pytest.mark.parametrize("door", [1, 60], indirect=True)
 async def test_without_the_service_components_connect_and_agents_come_when_it_is_back(door: Entrance) -> None:
     agent = await door.join("flexinfer-agent n1.example.com", AGENT)
     manager = await door.manager()
