@@ -61,7 +61,7 @@ audit: setup ## known vulnerabilities of deploy/locks, where the package index t
 sbom: setup ## write the bills of materials of the images
 	$(BIN)/python deploy/sbom.py
 
-bench: setup ## measure and write benchmarks/results
+bench: setup ## measure, write benchmarks/results and docs/numbers.md
 	$(BIN)/python -m benchmarks
 
 .PHONY: help setup demo format lint check test test-cluster faults regold fuzz audit sbom bench

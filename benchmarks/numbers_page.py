@@ -59,8 +59,8 @@ WHY: dict[str, str] = {
         "part is gone (see the table of changes)."
     ),
     "whole devices, against the best online policy": (
-        "Scores are whole numbers from 0 to 10, equal ones are decided by chance, and KV-cache use of an engine counts "
-        "against the free cards beside it."
+        "Cards that nobody measured a model on all count as half of the best and are told apart by chance, where the "
+        "best policies go by bandwidth or by the larger memory. Where everything is measured hardly anything is lost."
     ),
     "5,000 agents at 1 Hz: extender": (
         "Each event costs the extender about a tenth of a millisecond, half of it in receiving and decoding. At the "
