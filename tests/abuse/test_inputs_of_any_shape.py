@@ -49,7 +49,7 @@ NOW = 1_800_000_000.0
 # --- the bus ---------------------------------------------------------------------------------------------------
 
 
-@examples(250)
+@examples(120)
 @given(st.lists(damaged(SAMPLES) | st.sampled_from(SAMPLES), min_size=1, max_size=4))
 def test_what_the_bus_carries_is_folded_by_every_view_or_dropped(messages: list[bytes]) -> None:
     fleet, directory, board = FleetView(), Directory(), Board()
@@ -79,7 +79,7 @@ ABOUT = st.fixed_dictionaries({}, optional=dict.fromkeys(["namespace", "model", 
 ROWS = st.fixed_dictionaries({"id": st.just("m") | ANY}, optional={"flexinfer": ABOUT | ANY, "created": ANY})
 
 
-@examples(150)
+@examples(80)
 @given(st.lists(ROWS, max_size=4))
 def test_a_model_list_of_any_shape_is_taken(rows: list[dict[str, Any]]) -> None:
     cluster = Cluster("a", ("http://a",))
@@ -139,7 +139,7 @@ def objects(meta: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )  # fmt: skip
 
 
-@examples(200)
+@examples(100)
 @given(objects(META), st.none() | objects(META), st.sampled_from(["/validate", "/mutate"]))
 async def test_the_webhook_judges_objects_of_any_shape(obj: Any, old: Any, path: str) -> None:
     code, body = await _asked(AdmissionApp(lambda: (True, {})), path, _review(obj, old))
@@ -151,7 +151,7 @@ async def test_the_webhook_judges_objects_of_any_shape(obj: Any, old: Any, path:
         msgspec.json.decode(base64.b64decode(answer["patch"]))
 
 
-@examples(150)
+@examples(80)
 @given(st.binary(max_size=60) | ANY.map(msgspec.json.encode) | damaged([_review({"kind": "Model"}, None)])
        | objects(ANY).map(lambda obj: _review(obj, None)))  # fmt: skip
 async def test_what_is_no_review_is_said_to_be_none(body: bytes) -> None:
@@ -190,7 +190,7 @@ NODES_OF_ANY_SHAPE = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@examples(150)
+@examples(80)
 @given(NODES_OF_ANY_SHAPE, NODE_TEXTS)
 def test_what_nodes_and_records_say_is_taken_or_left_out(node: Any, text: str) -> None:
     """Whoever may patch a Node writes these; degraded, the extender reads them."""
@@ -221,7 +221,7 @@ QUERIES = st.lists(
 PATHS = st.sampled_from(["/", "/api/state", "/api/tape", "/../../etc/passwd", "/%2e%2e/app.js", "/app.js\x00", "//x"])
 
 
-@examples(150)
+@examples(80)
 @given(PATHS, QUERIES, st.sampled_from(["live", "tape", "an empty tape"]))
 async def test_the_dashboard_answers_any_query(path: str, query: str, source: str) -> None:
     code, body = await _asked(_dashboard(source), f"{path}?{query}", b"")
@@ -272,7 +272,7 @@ VALUES = st.sampled_from(
 ).filter(lambda text: "\x00" not in text)  # fmt: skip
 
 
-@examples(250)
+@examples(120)
 @given(data=st.data(), cls=st.sampled_from(CLASSES))
 def test_a_setting_is_taken_or_refused_in_one_sentence(
     data: st.DataObject, cls: type[Settings], capfd: pytest.CaptureFixture[str]

@@ -58,7 +58,7 @@ async def _post(api: EmbeddedApi, path: str, body: bytes) -> int:
     return int(sent[0]["status"])
 
 
-@examples(120)
+@examples(60)
 @given(WITH_SPEC, st.sampled_from(["good-name", *TEXTS]) | ANY, ANY)
 async def test_the_api_takes_an_object_or_says_why_not(found: tuple[str, Any], name: Any, status: Any) -> None:
     kind, spec = found
