@@ -342,7 +342,8 @@ def main() -> int:
     report = {
         "what": "random faults on a bus, an API server, two managers, an extender, two proxies, an agent and two "
         "machines of virtual nodes with benchmarks, all real processes; engines are throttled fakes",
-        "command": f"make faults MINUTES={args.minutes:g} SEED={args.seed}",
+        "command": f"python -m tests.faults.walk --minutes {args.minutes:g} --seed {args.seed} --pace {args.pace:g} "
+        f"--longest {args.longest:g} --breath {args.breath:g}",
         "seed": args.seed, "minutes": args.minutes, "seconds_taken": round(time.monotonic() - began),
         "machine": f"{platform.machine()}, {os.cpu_count()} threads, Python {platform.python_version()}",
         "load_at_start_and_end": [round(load, 1), round(os.getloadavg()[0], 1)],
