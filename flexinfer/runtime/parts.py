@@ -137,17 +137,18 @@ class PartedJournal(Journal):
             log.warning("journal %s goes on, its next part cannot be opened: %s", self.path, err)
             return
         super().close()
-        self._worker.submit(self._finish, self.path)
+        finished = self.path
         self._header, self._file, self.path = header, file, path
+        self._worker.submit(self._finish, finished, path)
         for fact in self._standing.facts():
             super().write(at, fact, again=True)
         self.size = 0  # the state alone never fills a part
 
-    def _finish(self, path: Path) -> None:
+    def _finish(self, path: Path, live: Path) -> None:
         try:
             if self._compress:
                 pack(path)
-            prune(self._folder, self._header, self._limits.keep, self.path)
+            prune(self._folder, self._header, self._limits.keep, live)
         except OSError as err:
             log.warning("finished tape %s: %s", path, err)
 
@@ -178,11 +179,11 @@ def pack(path: Path) -> Path:
 
 
 def prune(folder: Path, header: Header, keep: int, live: Path | None = None) -> list[Path]:
-    """Remove the oldest parts of this instance beyond ``keep`` (0: none), not ``live``; those removed. Raises
-    OSError."""
+    """Remove the oldest parts of this instance beyond ``keep`` (0: none), of those before ``live``; those removed.
+    Raises OSError."""
     prefix = f"{header.component}-{header.instance}"
     own = [path for path in folder.iterdir() if _run(path).rpartition("-")[0] == prefix]
-    parts = sorted((path for path in own if path != live), key=order)
+    parts = sorted((path for path in own if live is None or order(path) < order(live)), key=order)
     gone = parts[: max(len(parts) - keep, 0)] if keep else []
     for path in gone:
         path.unlink()
