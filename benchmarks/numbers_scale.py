@@ -50,10 +50,11 @@ SCALE = Section(
              lambda r: f"{r['scale_models']['filled']['10000']['memory_mb']:.0f} MB with 10,000 models, "
              f"{r['scale_models']['filled']['10000']['cpu_ms_per_model']:.1f} ms of processor time for each from "
              "creation to Running"),
-        Row("a day of telemetry through the log", "within its limit, state unharmed",
+        Row("telemetry of a day through the log", "within its limit, state unharmed",
             lambda r: f"{r['scale_log']['most_bytes'] / 2**20:.0f} of {r['scale_log']['limit_bytes'] / 2**20:.0f} MiB "
             f"({r['scale_log']['disk_bytes'] / 2**20:.0f} MiB on disk), {r['scale_log']['state_keys']:,} keys unharmed",
-            lambda r: f"{r['scale_log']['published']:,} events of {r['scale_log']['nodes']:,} nodes at "
+            lambda r: f"{r['scale_log']['hours']:g} hours of {r['scale_log']['nodes']:,} nodes: "
+            f"{r['scale_log']['published']:,} events at "
             f"{r['scale_log']['events_per_second']:,} per second",
             lambda r: r["scale_log"]["within_limit"] and r["scale_log"]["state_unharmed"]
             and not r["scale_log"]["refused"]),
