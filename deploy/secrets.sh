@@ -14,7 +14,7 @@ have() { kubectl -n "$NAMESPACE" get secret "$1" >/dev/null 2>&1; }
 
 kubectl get namespace "$NAMESPACE" >/dev/null 2>&1 || kubectl create namespace "$NAMESPACE"
 
-for user in agent dashboard global-proxy manager proxy scheduler viewer; do
+for user in dashboard global-proxy manager proxy scheduler viewer; do
   if ! have "flexinfer-nats-$user"; then
     # It begins with a letter: nats-server reads the value of a variable as it reads its configuration.
     password="p$(openssl rand -hex 16)"

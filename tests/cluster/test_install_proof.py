@@ -46,6 +46,7 @@ class Proof:
     parts: dict[str, list[Any]] = field(default_factory=dict)
     engines: list[Any] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
+    speakers: set[str] = field(default_factory=set)
     first_answer: tuple[int, str] = (0, "")
     seconds: float = 0.0
     weights: list[str] = field(default_factory=list)
@@ -91,6 +92,7 @@ def _serve(proof: Proof, tmp: Path) -> None:
     proof.nodes = release.get("/api/v1/nodes")["items"]
     proof.parts = {name: release.part(name) for name in ("agent", "manager", "scheduler", "proxy", "dashboard", "nats")}
     proof.engines = release.engines()
+    proof.speakers = release.speakers()
     proof.events = release.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
 
 
@@ -227,6 +229,16 @@ def test_nodes_are_labelled_by_the_agent(proof: Proof) -> None:
     labels = node["metadata"]["labels"]
     assert labels["flexinfer.ai/enabled"] == "true"
     assert labels["flexinfer.ai/gpu.count"] == "0"
+
+
+def test_agent_and_benchmark_got_onto_the_bus_by_their_tokens(proof: Proof) -> None:
+    # Nobody else is asked about: whoever has a password is known to the server.
+    secrets = proof.kept[0]["secrets"].keys()
+    assert "flexinfer-nats-callout" in secrets
+    assert "flexinfer-nats-agent" not in secrets
+    assert "flexinfer-agent gpu-1" in proof.speakers
+    [key] = proof.kept[0]["results"]
+    assert f"flexinfer-bench {key}" in proof.speakers
 
 
 def test_the_engine_was_placed_by_our_scheduler_and_its_extender(proof: Proof) -> None:

@@ -110,11 +110,18 @@ class Release:
 
     def streams(self) -> dict[str, Any]:
         """Each stream's name → when it was made, and its state."""
-        [server] = self.part("nats")
-        page = f"http://{server['status']['podIP']}:8222/jsz?accounts=true&streams=true"
-        with urllib.request.urlopen(page, timeout=30) as answer:
-            accounts = json.load(answer)["account_details"]
+        accounts = self._monitor("jsz?accounts=true&streams=true")["account_details"]
         return {one["name"]: one for account in accounts for one in account.get("stream_detail") or ()}
+
+    def speakers(self) -> set[str]:
+        """Names of the bus's clients, past ones too, that said something there."""
+        clients = self._monitor("connz?state=any&limit=4096")["connections"]
+        return {client.get("name", "") for client in clients if client["in_msgs"]}
+
+    def _monitor(self, page: str) -> Any:
+        [server] = self.part("nats")
+        with urllib.request.urlopen(f"http://{server['status']['podIP']}:8222/{page}", timeout=30) as answer:
+            return json.load(answer)
 
     def weight(self) -> str:
         """Of measured speed, in the one extender that is not about to end."""

@@ -8,7 +8,6 @@ Render = Callable[..., list[Object]]
 Refuse = Callable[..., str]
 
 EVERYTHING = (
-    "--set", "nats.auth.callout.enabled=true",
     "--set", "webhook.enabled=true", "--set", "globalProxy.enabled=true",
     "--set", "globalProxy.clusters.east=https://proxy.east.example.com",
     "--set", "globalProxy.weights.east=2", "--set", "globalProxy.failoverOrder={east}",

@@ -272,7 +272,7 @@ def test_no_password_is_in_a_configmap_or_a_pod(render: Render) -> None:
 
 
 def test_with_a_callout_agents_and_jobs_show_tokens_and_no_password_of_an_agent_is_left(render: Render) -> None:
-    objects = render("--set", "nats.auth.callout.enabled=true")
+    objects = render()
     config = one(objects, "ConfigMap", "flexinfer-nats")["data"]["nats.conf"]
     agent = one(objects, "DaemonSet", "flexinfer-agent")["spec"]["template"]["spec"]
     [bus] = [volume["projected"]["sources"] for volume in agent["volumes"] if volume["name"] == "nats"]
@@ -300,9 +300,10 @@ def test_without_one_jobs_get_onto_a_bus_that_asks_for_nothing(render: Render) -
         assert "FLEXINFER_BENCH_AUDIENCE" not in {entry["name"] for entry in manager["env"]}
         return next(entry["value"] for entry in manager["env"] if entry["name"] == "FLEXINFER_BENCH_NATS_URL")
 
-    assert address() == "off"
+    off = "nats.auth.callout.enabled=false"
+    assert address(off) == "off"
     assert address("nats.auth.enabled=false").startswith("nats://")
-    assert address("benchmark.natsUrl=tls://bus:4222", "nats.auth.callout.enabled=true") == "tls://bus:4222"
+    assert address("benchmark.natsUrl=tls://bus:4222", off) == "tls://bus:4222"
 
 
 def test_a_certificate_of_ones_own_for_the_webhook(render: Render) -> None:

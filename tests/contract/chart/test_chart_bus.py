@@ -20,7 +20,7 @@ from flexinfer.local.ports import free_port
 from flexinfer.ports import BusRefused, Snapshot
 from flexinfer.runtime.clock import SystemClock
 
-CALLOUT = ("--set", "nats.auth.callout.enabled=true")
+WITHOUT_CALLOUT = ("--set", "nats.auth.callout.enabled=false")
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ async def server(request: pytest.FixtureRequest, render: Render, tmp_path: Path)
         await ended([made])
 
 
+@pytest.mark.parametrize("server", [WITHOUT_CALLOUT], indirect=True)
 async def test_every_credential_gets_in_and_does_its_part(server: Server) -> None:
     buses = {user: await server.join(user) for user in CLIENTS if user != "global-proxy"}
     buses["global-proxy"] = await server.join("global-proxy", cluster="*")
@@ -87,7 +88,6 @@ async def test_without_credential_or_with_another_ca_nobody_gets_in(
     await bus.close()
 
 
-@pytest.mark.parametrize("server", [CALLOUT], indirect=True)
 async def test_agents_get_in_by_the_managers_word_and_all_others_without_it(server: Server) -> None:
     others = {user: await server.join(user) for user in CLIENTS if user not in ("agent", "global-proxy")}
     await others["manager"].ensure()

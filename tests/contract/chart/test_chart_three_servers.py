@@ -63,7 +63,7 @@ async def lost(server: Server) -> None:
 
 async def test_facts_flow_without_one_server_and_then_without_the_leader(render: Render, tmp_path: Path) -> None:
     ports = {f"{what}{number}": free_port("127.0.0.1") for what in ("client", "route") for number in range(3)}
-    objects = render("--set", "nats.replicas=3")
+    objects = render("--set", "nats.replicas=3", "--set", "nats.auth.callout.enabled=false")
     servers = [await started(objects, tmp_path / str(number), ports, number) for number in range(3)]
     try:
         manager = await servers[0].join("manager", limits=Limits(replicas=3), others=servers[1:])
