@@ -14,6 +14,7 @@ import pytest
 import yaml
 from kubelet.chats import Chats, chat
 from kubelet.cluster import private_cluster
+from kubelet.documented import Typed, lines, typed
 from kubelet.examples import BARE, HELD, WAITING, example
 from kubelet.house import GATEWAY
 from kubelet.netns import missing
@@ -47,6 +48,7 @@ class Proof:
     engines: list[Any] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
     speakers: set[str] = field(default_factory=set)
+    documented: list[Typed] = field(default_factory=list)
     first_answer: tuple[int, str] = (0, "")
     seconds: float = 0.0
     weights: list[str] = field(default_factory=list)
@@ -94,6 +96,17 @@ def _serve(proof: Proof, tmp: Path) -> None:
     proof.engines = release.engines()
     proof.speakers = release.speakers()
     proof.events = release.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    proof.documented = _as_documented(proof)
+
+
+def _as_documented(proof: Proof) -> list[Typed]:
+    [manager], [engine] = proof.parts["manager"], proof.engines
+    found = []
+    for line in lines():
+        pod = manager if "-n flexinfer-system" in line else engine
+        names = {"<pod>": pod["metadata"]["name"], "<node>": "gpu-1", "<name>": "smollm2", "llama3": "waiting"}
+        found.append(typed(line, proof.release.cluster.rig.kubeconfig(), names))
+    return found
 
 
 def _change(proof: Proof, tmp: Path) -> None:
@@ -288,6 +301,11 @@ def test_the_api_server_asked_the_webhook_when_there_was_one(proof: Proof) -> No
     assert change["responseStatus"]["code"] == 200
     asked = [text for name, text in change["annotations"].items() if name.startswith("mutation.webhook.admission")]
     assert any("flexinfer-webhook" in text for text in asked), change["annotations"]
+
+
+def test_what_the_documents_tell_people_to_type_works(proof: Proof) -> None:
+    assert len(proof.documented) > 20
+    assert [one for one in proof.documented if one.code or not one.printed] == []
 
 
 def test_helm_test_reaches_every_part_by_name(proof: Proof) -> None:
