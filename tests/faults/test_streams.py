@@ -66,6 +66,30 @@ async def test_what_agents_said_comes_back_with_their_next_word(server: NatsServ
         await bus.close()
 
 
+async def test_what_was_said_before_the_connection_broke_comes_back_too(
+    server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager, agent = await connected(server, "manager"), await connected(server, "agent")
+    mint = stepping_mint()
+    await manager.ensure()
+    await agent.publish(mint.mint(HARDWARE))
+    await stored(manager, NodeHardware)
+    await server.kill()
+    await until(lambda: not (agent.connected or manager.connected))
+    await server.start()
+    await until(lambda: agent.connected and manager.connected)
+    await stored(manager, NodeHardware)
+
+    await delete(server, "KV_flexinfer_nodes")
+    await agent.publish(mint.mint(NodeTelemetry(node="n1", interval_seconds=2.0)))
+    await until(lambda: "does not exist yet" in caplog.text)
+    await manager.ensure()
+
+    await stored(manager, NodeHardware)
+    for bus in (agent, manager):
+        await bus.close()
+
+
 async def test_what_the_manager_said_comes_back_at_once_and_it_reads_again_what_others_said(server: NatsServer) -> None:
     manager = await connected(server, "manager")
     mint = stepping_mint("m1", component="manager")

@@ -52,6 +52,7 @@ class Writer:
         self._blocked: dict[Bucket, float] = {}  # until when (loop time)
         self._wait: dict[Bucket, float] = {}
         self._stored: dict[Bucket, int] = {}  # sequence of the newest write
+        self._missed: set[Bucket] = set()  # were not there when last written to
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
         background.start("retry", self._retry())
@@ -73,7 +74,6 @@ class Writer:
         """A new connection: send what waits, then offer what was stored, in case the store was lost."""
         self._blocked.clear()
         self._wait.clear()
-        self._stored.clear()
         self._background.start("flush", self._flush(session))
 
     def renew(self, session: Session, bucket: Bucket) -> None:
@@ -120,7 +120,7 @@ class Writer:
         if not answer.problem and not error:
             self._outbox.stored(write)
             self._unblock(write.bucket)
-            self._count_up(session, write.bucket, answer.decoded().get("seq"))
+            self._look_for_loss(session, write.bucket, answer.decoded().get("seq"))
             if write.owed and session.alive:
                 write.owed = False
                 # Who took a snapshot between the live copy and this write saw neither.
@@ -130,12 +130,16 @@ class Writer:
         if answer.problem != "closed":
             self._block(write, answer, error or {})
 
-    def _count_up(self, session: Session, bucket: Bucket, seq: object) -> None:
-        """A sequence that fell back is that of another stream: somebody deleted the one before. Answers may overtake
-        each other by a few."""
+    def _look_for_loss(self, session: Session, bucket: Bucket, seq: object) -> None:
+        """A bucket that is there again, or a sequence that fell back: somebody deleted the stream before this one.
+
+        Answers may overtake each other by a few.
+        """
+        fell = isinstance(seq, int) and 2 * seq < self._stored.get(bucket, 0)
+        if fell or bucket in self._missed:
+            self._missed.discard(bucket)
+            self.renew(session, bucket)
         if isinstance(seq, int):
-            if 2 * seq < self._stored.get(bucket, 0):
-                self.renew(session, bucket)
             self._stored[bucket] = seq
 
     async def _renew(self, session: Session, bucket: Bucket) -> None:
@@ -152,6 +156,8 @@ class Writer:
 
     def _block(self, write: Write, answer: Answer, error: dict[str, object]) -> None:
         bucket = write.bucket
+        if answer.problem == "absent":
+            self._missed.add(bucket)
         first = bucket not in self._wait
         wait = self._wait[bucket] = min(self._wait.get(bucket, RETRY_FIRST / 2) * 2, RETRY_LONGEST)
         jitter = random.uniform(0.7, 1.0)  # noqa: S311 - jitter, not a secret
