@@ -199,8 +199,8 @@ def test_a_release_keeps_its_credentials_and_its_results_and_leaves_nothing(clus
     assert cluster.secrets() == secrets
     assert columns(cluster)[-1] == "Age"
     after = cluster.generations()
-    # A new release means new images; the bus is not ours and goes on.
-    assert after["flexinfer-nats"] == generations["flexinfer-nats"]
+    # A new release means new images, also of the step before the bus that names whose word it takes.
+    assert after["flexinfer-nats"] > generations["flexinfer-nats"]
     assert after["flexinfer-scheduler"] > generations["flexinfer-scheduler"]
     results = json.loads(
         cluster.kubectl("get", "configmap", "flexinfer-benchmark-results", "-n", NAMESPACE, "-o", "json")
