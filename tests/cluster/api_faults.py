@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import selectors
 import ssl
 import threading
 from collections.abc import Callable
@@ -79,7 +80,8 @@ class ApiProxy:
         self.after: Callable[[Call, int], None] = nothing
         self._after = threading.Lock()
         self._watches: set[asyncio.Transport] = set()
-        self._loop = asyncio.new_event_loop()
+        self._selector = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._threads = ThreadPoolExecutor(2)
         self._up = threading.Event()
         self._stop = asyncio.Event()
@@ -146,6 +148,10 @@ class ApiProxy:
             for task in rest:
                 task.cancel()
             await asyncio.gather(*rest, return_exceptions=True)
+        # TLS says goodbye in its own time; a loop that is closed before leaves the sockets to the garbage collector.
+        async with asyncio.timeout(60):
+            while len(self._selector.get_map()) > 1:  # noqa: ASYNC110 - the loop's own wake-up is the one
+                await asyncio.sleep(0.02)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         call = Call(f"{request.method} {request.path_qs}", await request.read())
