@@ -143,6 +143,7 @@ def test_the_walk_survives_conflicts_throttling_expired_and_broken_watches(
     assert broken.drop_watches()
     life.change(idleTimeoutSeconds=600, replicas=1)
     life.until(lambda: life.get()["status"]["observedGeneration"] == life.get()["metadata"]["generation"])
+    life.until(lambda: not life.pods())
     assert system.chat(f"{NAMESPACE}/faulty") == 200
     life.serves(1)
     broken.drop_watches()

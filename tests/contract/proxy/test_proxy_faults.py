@@ -65,6 +65,21 @@ async def test_no_replica_left_is_502(rig: Rig) -> None:
     assert (answer.status, answer.error()["code"]) == (502, "engine_unreachable")
 
 
+async def test_who_met_a_replica_that_was_just_scaled_away_waits_for_the_next_start(rig: Rig) -> None:
+    engine = await rig.engine()
+    await rig.start()
+    await rig.route("http://127.0.0.1:9", wakeable=True)
+    wire = await rig.wire()
+    wire.send(ASK)
+    await until(lambda: rig.proxy.room._watchers)  # it was refused, and hopes for news
+
+    await rig.route(wakeable=True)
+    await until(lambda: rig.proxy.room.waiting == 1)
+    await rig.route(engine, wakeable=True)
+
+    assert (await wire.answer()).status == 200
+
+
 @pytest.mark.parametrize("fault", [Fault(reset_after=3), Fault(truncate_after=3)])
 async def test_a_stream_that_breaks_is_never_made_whole(rig: Rig, fault: Fault) -> None:
     bad, good = await rig.engine(), await rig.engine()

@@ -21,7 +21,8 @@ _TRY_ANOTHER = frozenset({429, 500, 502, 503, 504})
 _REPLACED = HOP | {b"x-request-id", b"x-flexinfer-endpoint", b"x-flexinfer-reason"}
 _MOST_ANSWERS = 3  # replicas that may see one request; refused connections do not count
 # The endpoint event of a replica that was just replaced may be a moment behind the replica.
-_PATIENCE_SECONDS = 1.5
+_PATIENCE_SECONDS = 3.0
+_MOST_MOVES = 5  # events waited for by one request that nobody saw yet
 
 
 @dataclass(slots=True)
@@ -36,6 +37,7 @@ class Trip:
     asked: int = 0  # replicas that saw the request
     failure: UpstreamFailed | None = None
     patient: bool = True
+    moves: int = 0  # endpoint events it waited for
 
 
 class Forwarder:
@@ -62,8 +64,11 @@ class Forwarder:
                 spec = self._directory.table.routes.get(job.key, spec)
                 await self._room.wait(spec, job.received, background=job.background)
             elif trip.patient and await self._room.moved_within(job.key, _PATIENCE_SECONDS):
+                # Replicas that are gone by now are no failure: with none left the request waits for a start.
                 trip.tried.clear()
-                trip.patient = False
+                trip.failure = None
+                trip.moves += 1
+                trip.patient = trip.moves < _MOST_MOVES
             else:
                 raise _refusal(job.key, trip.failure)
 
