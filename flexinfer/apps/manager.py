@@ -44,10 +44,9 @@ from flexinfer.runtime.admitting import Door
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.drifting import DRIFT, FOLLOWED, DriftWatcher
 from flexinfer.runtime.interpreter import Interpreter
-from flexinfer.runtime.journal import Journal
 from flexinfer.runtime.manager import Manager
 from flexinfer.runtime.nudging import Nudger
-from flexinfer.runtime.parts import journal_for
+from flexinfer.runtime.parts import journal_with
 from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.process import boot_id, fail, host_name, stop_signals
 from flexinfer.runtime.readiness import Readiness
@@ -89,7 +88,7 @@ async def run(settings: ManagerSettings) -> int:
         def mint() -> EventMint:
             return EventMint.start("manager", instance, boot_id(), clock.now, settings.cluster)
 
-        journal = _journal(settings, stack, instance, clock.now())
+        journal = journal_with(stack, settings, "manager", instance, clock.now())
         interpreter = Interpreter(api, bus, recorder, mint)
         manager = Manager(policy_of(settings), interpreter, bus, clock, journal=journal)
         drifting = DriftWatcher(lambda effect: interpreter.perform(DRIFT, effect))
@@ -193,13 +192,6 @@ def _all(*sinks: Callable[[KubeFact], None]) -> Callable[[KubeFact], None]:
             one(fact)
 
     return sink
-
-
-def _journal(settings: ManagerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
-    journal = journal_for(settings, "manager", instance, now)
-    if journal is not None:
-        stack.callback(journal.close)
-    return journal
 
 
 def _readiness(informers: Sequence[Informer], bus: Bus) -> Readiness:

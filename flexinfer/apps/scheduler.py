@@ -23,8 +23,8 @@ from flexinfer.core.placement.shadow import overridden
 from flexinfer.ports import Clock
 from flexinfer.runtime.clock import SystemClock
 from flexinfer.runtime.heap import collect_rarely, keep_freed_memory
-from flexinfer.runtime.journal import Journal, Webhook
-from flexinfer.runtime.parts import journal_for
+from flexinfer.runtime.journal import Webhook
+from flexinfer.runtime.parts import journal_with
 from flexinfer.runtime.placement.fallback import Fallback
 from flexinfer.runtime.placement.intake import FleetIntake
 from flexinfer.runtime.placement.outbox import DecisionOutbox
@@ -68,7 +68,7 @@ async def _serve(settings: SchedulerSettings, shadow: Weights | None) -> int:
     async with AsyncExitStack() as stack:
         supervisor = Supervisor("scheduler")
         view = FleetView(prefix=settings.label_prefix)
-        journal = _journal(settings, stack, instance, clock.now())
+        journal = journal_with(stack, settings, "scheduler", instance, clock.now())
         desk = Desk(view, weights_of(settings), settings.reservation_ttl, shadow)
         intake = FleetIntake(view, clock.now, journal, desk.keep_up)
         api = await KubeClient.connect(settings.kubeconfig)
@@ -143,10 +143,3 @@ def _tls(settings: SchedulerSettings) -> TlsFiles | None:
         return None
     client_ca = str(settings.tls_client_ca) if settings.tls_client_ca else None
     return TlsFiles(str(settings.tls_cert), str(settings.tls_key), client_ca)
-
-
-def _journal(settings: SchedulerSettings, stack: AsyncExitStack, instance: str, now: float) -> Journal | None:
-    journal = journal_for(settings, "scheduler", instance, now)
-    if journal is not None:
-        stack.callback(journal.close)
-    return journal

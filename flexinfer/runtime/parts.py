@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,13 +89,18 @@ class Standing:
         else:
             self._state[key] = event
 
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The newest of each key."""
+        return tuple(self._state.values())
+
     def facts(self) -> list[Fact]:
         """The fewest facts that give this state. No snapshot is among them if none was seen."""
         lists: list[Fact] = [Relisted(plural, tuple(held.values())) for plural, held in self._objects.items()]
         if not self.types:
             return lists
         types = tuple(sorted(self.types, key=lambda data: TOPIC_OF[data].name))
-        return [*lists, Snapshot(types, tuple(self._state.values()), self.epoch)]
+        return [*lists, Snapshot(types, self.events, self.epoch)]
 
 
 def _key(found: Object) -> tuple[str, str]:
@@ -165,6 +171,16 @@ def journal_for(settings: RecordSettings, component: str, instance: str, now: fl
     header = header_of(component, instance, now, settings)
     limits = Limits(settings.record_max_size << 20, settings.record_max_age, settings.record_keep)
     return PartedJournal(settings.record, header, limits, compress=settings.record_compress)
+
+
+def journal_with(
+    stack: AsyncExitStack, settings: RecordSettings, component: str, instance: str, now: float
+) -> Journal | None:
+    """``journal_for``, closed with ``stack``. Raises OSError."""
+    journal = journal_for(settings, component, instance, now)
+    if journal is not None:
+        stack.callback(journal.close)
+    return journal
 
 
 def pack(path: Path) -> Path:

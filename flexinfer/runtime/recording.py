@@ -8,11 +8,10 @@ from msgspec import structs
 
 from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import EventData
-from flexinfer.contracts.topics import TOPIC_OF, TOPICS, order_key
-from flexinfer.core.fleet.view import OrderBook
+from flexinfer.contracts.topics import TOPICS
 from flexinfer.ports import BusFact, Snapshot
 from flexinfer.runtime.journal import Header, Journal
-from flexinfer.runtime.parts import Limits
+from flexinfer.runtime.parts import Limits, Standing
 
 COMPONENT = "recorder"
 LOOK_EVERY = 200  # facts between two looks at the size of the file
@@ -32,8 +31,7 @@ class Recorder:
         self._header = header
         self._limits = limits
         self._sift = sift
-        self._state: dict[str, Event] = {}
-        self._order = OrderBook()
+        self._standing = Standing()
         self._epoch = 0
         self._began = header.started
         self._facts = 0
@@ -54,31 +52,18 @@ class Recorder:
 
     def _replace(self, at: float, snapshot: Snapshot) -> None:
         events = tuple(found for event in snapshot.events if (found := self._sift(event)) is not None)
-        present = {order_key(event.data) for event in events}
-        types = set(snapshot.types)
-        for key in [k for k, held in self._state.items() if type(held.data) in types and k not in present]:
-            del self._state[key]
-        for event in events:
-            self._fold(event)
-        self._journal.write(at, replace(snapshot, events=events))
+        self._keep(at, replace(snapshot, events=events))
 
     def _event(self, at: float, event: Event) -> None:
         found = self._sift(event)
         if found is None:
             return
-        self._fold(found)
-        self._journal.write(at, found)
+        self._keep(at, found)
         self.events += 1
 
-    def _fold(self, event: Event) -> None:
-        topic = TOPIC_OF[type(event.data)]
-        key = order_key(event.data)
-        if topic.bucket is None or not self._order.accept(key, event):
-            return
-        if topic.retracts(event.data):
-            self._state.pop(key, None)
-        else:
-            self._state[key] = event
+    def _keep(self, at: float, fact: BusFact) -> None:
+        self._standing.take(fact)
+        self._journal.write(at, fact)
 
     def _full(self, at: float) -> bool:
         if self._limits.age and at - self._began >= self._limits.age:
@@ -95,7 +80,7 @@ class Recorder:
         self._began = max(at, self._began + 0.001)  # parts are named by the millisecond they began
         self._journal = Journal.open(self._folder, structs.replace(self._header, started=self._began))
         self._epoch += 1
-        self._journal.write(at, Snapshot(_STATEFUL, tuple(self._state.values()), self._epoch))
+        self._journal.write(at, Snapshot(_STATEFUL, self._standing.events, self._epoch))
         self.parts += 1
 
     def close(self) -> None:

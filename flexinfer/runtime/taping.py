@@ -9,7 +9,7 @@ from flexinfer.contracts.envelope import Event
 from flexinfer.contracts.events import EventData
 from flexinfer.ports import Bus, BusFact, KubeFact, Subscription
 from flexinfer.runtime.journal import Journal
-from flexinfer.runtime.parts import journal_for
+from flexinfer.runtime.parts import journal_with
 
 Told = TypeVar("Told", BusFact, KubeFact)
 
@@ -26,10 +26,7 @@ class Tape:
         cls, settings: RecordSettings, component: str, instance: str, now: Callable[[], float], stack: AsyncExitStack
     ) -> "Tape":
         """As ``--record`` says; closed with ``stack``. Raises OSError."""
-        journal = journal_for(settings, component, instance, now())
-        if journal is not None:
-            stack.callback(journal.close)
-        return cls(journal, now)
+        return cls(journal_with(stack, settings, component, instance, now()), now)
 
     def write(self, fact: BusFact | KubeFact) -> None:
         """One fact; never raises."""

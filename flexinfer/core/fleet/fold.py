@@ -56,8 +56,9 @@ def replace_state(view: FleetView, types: Sequence[type[EventData]], events: Ite
         _event(view, event, now, key, live=False)
     view.degraded = False
     for name, node in view.nodes.items():
-        stands = node.exists and not node.assumed
-        if (not stands and _drop_missing(view, name, types, kept)) or node.assumed:
+        if node.exists and not node.assumed:
+            continue
+        if _drop_missing(view, name, types, kept) or node.assumed:
             node.assumed = False
             view.touch(name)
     if BenchCompleted in types:

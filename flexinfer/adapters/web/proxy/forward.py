@@ -36,8 +36,7 @@ class Trip:
     tried: set[Key] = field(default_factory=set)
     asked: int = 0  # replicas that saw the request
     failure: UpstreamFailed | None = None
-    patient: bool = True
-    moves: int = 0  # endpoint events it waited for
+    patience: int = _MOST_MOVES  # endpoint events it may still wait for
 
 
 class Forwarder:
@@ -63,12 +62,11 @@ class Forwarder:
             elif trip.failure is None:
                 spec = self._directory.table.routes.get(job.key, spec)
                 await self._room.wait(spec, job.received, background=job.background)
-            elif trip.patient and await self._room.moved_within(job.key, _PATIENCE_SECONDS):
+            elif trip.patience and await self._room.moved_within(job.key, _PATIENCE_SECONDS):
                 # Replicas that are gone by now are no failure: with none left the request waits for a start.
                 trip.tried.clear()
                 trip.failure = None
-                trip.moves += 1
-                trip.patient = trip.moves < _MOST_MOVES
+                trip.patience -= 1
             else:
                 raise _refusal(job.key, trip.failure)
 
@@ -119,7 +117,7 @@ class Forwarder:
         if err.stage == "connect":
             return
         trip.asked += 1
-        trip.patient = False
+        trip.patience = 0
         if err.stage == "timeout" or trip.asked >= _MOST_ANSWERS:
             raise _refusal(trip.job.key, err)
 
