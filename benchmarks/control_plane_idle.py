@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import json
 import os
-import platform
 import sys
 import tempfile
 import time
@@ -35,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import trustme
 from agent_footprint import cpu_seconds, resident_mb
 from manager_models import MANAGER_TOKEN, MANAGER_USER, Bench, QuietRig, prepared
-from measuring import measured
+from measuring import machine, measured
 from rig import SCHEDULER
 
 from flexinfer.local.nats_server import NatsServer
@@ -208,7 +207,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         found = await _idle(parts, options.seconds)
     total = {key: round(sum(one[key] for one in found.values()), 3) for key in next(iter(found.values()))}
     return {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "endpoints": options.endpoints, "nodes": len(bench.nodes), "seconds": options.seconds,
         "parts": found, "total": total, "goals": GOALS,
     }  # fmt: skip

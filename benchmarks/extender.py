@@ -22,8 +22,6 @@ writes extender.json and extender.svg.
 import argparse
 import json
 import multiprocessing as mp
-import os
-import platform
 import random
 import socket
 import statistics
@@ -35,6 +33,7 @@ from typing import Any
 import msgspec
 from extender_chart import chart
 from extender_server import WORKLOAD, Fleet, serve
+from measuring import machine
 
 from flexinfer.contracts.envelope import decode_event
 from flexinfer.core.fleet.fold import STATE_TYPES, fold, replace_state
@@ -277,7 +276,7 @@ def main() -> None:
     command.add_argument("--output", type=Path)
     options = command.parse_args()
     found: dict[str, Any] = {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(), "rows": [], "tails": [], "folding": folding(), "warm_seconds": {},
     }  # fmt: skip
     print(found["folding"], flush=True)

@@ -10,8 +10,6 @@ kube-scheduler's own limit of API requests in place (50 per second), otherwise i
 
 import argparse
 import asyncio
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -21,7 +19,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from measuring import measured
+from measuring import machine, measured
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "cluster"))
 
@@ -212,7 +210,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 print(f"round {number + 1} {mode}: {rate:.1f} pods/s", flush=True)
     medians = {mode: statistics.median(found) for mode, found in rates.items()}
     return {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(),
         "nodes": options.nodes, "pods": options.pods, "default_limits": options.default_limits, "rounds": rates,
         "pods_per_second": medians, "flexinfer_to_echo": round(medians["flexinfer"] / medians["echo"], 3),

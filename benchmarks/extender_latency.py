@@ -11,8 +11,6 @@ it. Asking takes its time too: the time of one answer is given beside it.
 import argparse
 import asyncio
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from measuring import measured
+from measuring import connected, machine, measured
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.contracts.envelope import EventMint
@@ -32,6 +30,7 @@ from flexinfer.local.ports import free_port
 from flexinfer.runtime.clock import SystemClock
 
 MEMORY = 24564
+PATIENCE = 120.0
 DEADLINE = 10.0
 
 
@@ -88,40 +87,54 @@ async def sample(fleet: Fleet, session: aiohttp.ClientSession, url: str, busy: i
     raise TimeoutError("the event never counted")
 
 
-async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    folder = Path(tempfile.mkdtemp(prefix="flexinfer-bench-"))
-    async with AsyncExitStack() as stack:
-        server = NatsServer(folder / "nats")
-        await server.start()
-        stack.push_async_callback(server.stop)
-        embedded = EmbeddedApi()
-        await embedded.start()
-        stack.push_async_callback(embedded.stop)
-        embedded.write_kubeconfig(folder / "kubeconfig")
-        bus = await NatsBus.start(server.url, name="bench")
-        stack.push_async_callback(bus.close)
-        connected = asyncio.Event()
-        bus.on_connect(connected.set)
-        await connected.wait()
-        await bus.ensure()
-        fleet = Fleet(bus, options.nodes)
-        await fleet.introduce()
-        port = free_port()
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
-            "--nats-url", server.url, "--kubeconfig", str(folder / "kubeconfig"), "--log-level", "warning",
-            "--weight-tps", "0",
-        )  # fmt: skip
-        stack.push_async_callback(process.wait)
-        stack.callback(process.terminate)
-        url = f"http://127.0.0.1:{port}"
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        for _ in range(600):
+async def house(stack: AsyncExitStack, folder: Path) -> tuple[NatsServer, NatsBus]:
+    """A bus with its streams, and the embedded API whose kubeconfig lies in ``folder``."""
+    server = NatsServer(folder / "nats")
+    await server.start()
+    stack.push_async_callback(server.stop)
+    embedded = EmbeddedApi()
+    await embedded.start()
+    stack.push_async_callback(embedded.stop)
+    embedded.write_kubeconfig(folder / "kubeconfig")
+    bus = await connected(server.url)
+    stack.push_async_callback(bus.close)
+    await bus.ensure()
+    return server, bus
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """Stop it, if it did not stop by itself."""
+    with suppress(ProcessLookupError):
+        process.terminate()
+    await process.wait()
+
+
+async def extender(stack: AsyncExitStack, bus: str, folder: Path) -> tuple[str, int]:
+    """URL and pid of a ``flexinfer-sched`` that is ready and looks at load alone. Raises TimeoutError."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
+        "--nats-url", bus, "--kubeconfig", str(folder / "kubeconfig"), "--log-level", "warning", "--weight-tps", "0",
+    )  # fmt: skip
+    stack.push_async_callback(ended, process)
+    url = f"http://127.0.0.1:{port}"
+    async with aiohttp.ClientSession() as session, asyncio.timeout(PATIENCE):
+        while True:
             with suppress(aiohttp.ClientError):
                 async with session.get(url + "/readyz") as response:
                     if response.status == 200:
-                        break
+                        return url, process.pid
             await asyncio.sleep(0.1)
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    folder = Path(tempfile.mkdtemp(prefix="flexinfer-bench-"))
+    async with AsyncExitStack() as stack:
+        server, bus = await house(stack, folder)
+        fleet = Fleet(bus, options.nodes)
+        await fleet.introduce()
+        url, _ = await extender(stack, server.url, folder)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
         async with asyncio.TaskGroup() as group:
             humming = group.create_task(fleet.hum())
             await asyncio.sleep(2.0)
@@ -132,7 +145,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             humming.cancel()
     waits = sorted(wait for wait, _ in found)
     return {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(),
         "nodes": options.nodes, "samples": options.samples, "events_per_second": options.nodes - 2,
         "publish_to_score_ms": {

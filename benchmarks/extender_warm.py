@@ -9,8 +9,6 @@ the server is killed and started on its files again: timed from the moment it ac
 
 import argparse
 import asyncio
-import os
-import platform
 import statistics
 import tempfile
 from contextlib import AsyncExitStack
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from extender_server import Fleet
-from measuring import measured
+from measuring import connected, machine, measured
 
 from flexinfer.adapters.bus.nats import NatsBus
 from flexinfer.contracts.envelope import decode_event
@@ -60,14 +58,6 @@ class Replica:
             self.folded.set()
 
 
-async def connected(url: str) -> NatsBus:
-    bus = await NatsBus.start(url, name="bench")
-    ready = asyncio.Event()
-    bus.on_connect(ready.set)
-    await ready.wait()
-    return bus
-
-
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     keep_freed_memory()  # as the executable does
     collect_rarely()
@@ -98,7 +88,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             await bus.close()
         nodes = len(replica.view.nodes)
     return {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(), "nodes": nodes,
         "snapshot_to_warm_seconds": summary(warm), "resync_after_restart_seconds": summary(again),
     }  # fmt: skip

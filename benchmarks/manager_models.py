@@ -16,8 +16,6 @@ process, without any I/O, single events of each kind are folded and decided upon
 import argparse
 import asyncio
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -32,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import manager_script
 from manager_event_cost import event_costs
-from measuring import measured
+from measuring import machine, measured
 from rig import Rig
 
 from flexinfer.adapters.bus.nats import NatsBus
@@ -332,7 +330,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     costs = event_costs((10, options.models))
     written = sum(first["writes"].values())
     return {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "models": options.models,
         "rounds": rates,
         "models_per_second": {name: statistics.median(found) for name, found in rates.items()},

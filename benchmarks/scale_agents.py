@@ -16,27 +16,20 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from agent_footprint import cpu_seconds, resident_mb
-from extender_latency import Fleet, sample
-from measuring import measured
-
-from flexinfer.adapters.bus.nats import NatsBus
-from flexinfer.local.kubeapi import EmbeddedApi
-from flexinfer.local.nats_server import NatsServer
-from flexinfer.local.ports import free_port
+from extender_latency import PATIENCE, Fleet, ended, extender, house, sample
+from measuring import machine, measured, show
 
 GOALS = {"extender_cores": 0.5, "publish_to_score_ms_p99": 50.0}
 WARM_UP = 5.0
-PATIENCE = 120.0
 HERE = Path(__file__).parent
 
 
@@ -50,68 +43,29 @@ class Rig:
 
     async def start(self, stack: AsyncExitStack, nodes: int, hertz: float) -> "Rig":
         folder = Path(tempfile.mkdtemp(prefix="flexinfer-bench-"))
-        server = NatsServer(folder / "nats")
-        await server.start()
-        stack.push_async_callback(server.stop)
+        server, bus = await house(stack, folder)
         assert server.process is not None
         self.processes = {"nats-server": server.process.pid}
-        embedded = EmbeddedApi()
-        await embedded.start()
-        stack.push_async_callback(embedded.stop)
-        embedded.write_kubeconfig(folder / "kubeconfig")
-        bus = await NatsBus.start(server.url, name="bench")
-        stack.push_async_callback(bus.close)
-        connected = asyncio.Event()
-        bus.on_connect(connected.set)
-        await connected.wait()
-        await bus.ensure()
         self.pair = Fleet(bus, 2)
         await self.pair.introduce()
         self.crowd = await asyncio.create_subprocess_exec(
             sys.executable, str(HERE / "scale_crowd.py"), server.url, str(nodes), "--hertz", str(hertz),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        stack.push_async_callback(_ended, self.crowd)
+        stack.push_async_callback(ended, self.crowd)
         self.processes["agents"] = self.crowd.pid
         assert self.crowd.stdout is not None
         async with asyncio.timeout(PATIENCE):
             if await self.crowd.stdout.readline() != b"ready\n":
                 raise RuntimeError("the simulated agents did not start")
-        await self._extender(stack, server.url, folder)
+        self.url, self.processes["extender"] = await extender(stack, server.url, folder)
         return self
-
-    async def _extender(self, stack: AsyncExitStack, bus: str, folder: Path) -> None:
-        port = free_port()
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).parent / "flexinfer-sched"), "--host", "127.0.0.1", "--port", str(port),
-            "--nats-url", bus, "--kubeconfig", str(folder / "kubeconfig"), "--log-level", "warning",
-            "--weight-tps", "0",
-        )  # fmt: skip
-        stack.push_async_callback(_ended, process)
-        self.processes["extender"] = process.pid
-        self.url = f"http://127.0.0.1:{port}"
-        loop = asyncio.get_running_loop()
-        until = loop.time() + PATIENCE
-        async with aiohttp.ClientSession() as session:
-            while loop.time() < until:
-                with suppress(aiohttp.ClientError):
-                    async with session.get(self.url + "/readyz") as response:
-                        if response.status == 200:
-                            return
-                await asyncio.sleep(0.1)
-        raise TimeoutError("flexinfer-sched did not become ready")
 
     async def said(self) -> dict[str, Any]:
         """Ends the crowd; what it sent."""
         output, _ = await self.crowd.communicate(b"")
         found: dict[str, Any] = json.loads(output)
         return found
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.terminate()
-    await process.wait()
 
 
 async def spent(processes: dict[str, int], seconds: float) -> dict[str, float]:
@@ -159,7 +113,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         said = await rig.said()
     per_event = {name: round(1e6 * share / said["events_per_second"]) for name, share in cores.items()}
     return {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(), "nodes": options.nodes, "hertz": options.hertz, "goals": GOALS,
         "cores": cores, "cpu_us_per_event": per_event, "resident_mb": memory, "publish_to_score_ms": freshness,
         "agents": said, "load_of_the_machine_per_core": round(os.getloadavg()[0] / (os.cpu_count() or 1), 2),
@@ -175,7 +129,7 @@ def main() -> None:
     command.add_argument("--output", type=Path)
     options = command.parse_args()
     found = measured(measure(options), options.output)
-    print(json.dumps({key: value for key, value in found.items() if key != "method"}, indent=1))
+    show(found)
 
 
 if __name__ == "__main__":

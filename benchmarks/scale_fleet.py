@@ -18,7 +18,6 @@ import argparse
 import gc
 import json
 import os
-import platform
 import random
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ from typing import Any
 
 import msgspec
 from agent_footprint import resident_mb
+from measuring import machine, show
 from scale_crowd import Agent
 from svg_charts import lines
 
@@ -171,7 +171,7 @@ def main() -> None:
         return
     starts = {str(size): [_in_a_child(size) for _ in range(3)] for size in options.sizes}
     found = {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(), "goals": GOALS,
         "start": {
             size: {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
@@ -179,7 +179,7 @@ def main() -> None:
         },
         "event_cost_us": costs(options.sizes, options.repeats),
     }  # fmt: skip
-    print(json.dumps({key: value for key, value in found.items() if key != "method"}, indent=1))
+    show(found)
     if options.output:
         (options.output / "scale_fleet.json").write_text(json.dumps(found, indent=1) + "\n")
         (options.output / "scale_fleet.svg").write_text(plot(found))

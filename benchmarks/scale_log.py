@@ -12,8 +12,6 @@ every key of state, byte for byte, and one more write to it.
 import argparse
 import asyncio
 import json
-import os
-import platform
 import random
 import shutil
 import socket
@@ -24,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import nats
-from measuring import measured
+from measuring import machine, measured, show
 from scale_crowd import CONNECT, Agent, publication
 
 from flexinfer.adapters.bus.nats import Limits, NatsBus
@@ -140,7 +138,7 @@ async def _measure(options: argparse.Namespace, server: NatsServer) -> dict[str,
     limit = Limits().log
     per_message = (end["bytes"] - at_start["bytes"]) / max(end["messages"] - at_start["messages"], 1)
     found = {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(), "nodes": options.nodes, "hours": options.hours,
         "published": total, "acknowledged": pipe.acknowledged, "refused": pipe.refused,
         "events_per_second": round(total / took), "bytes_per_event": round(per_message),
@@ -179,7 +177,7 @@ def main() -> None:
     command.add_argument("--output", type=Path)
     options = command.parse_args()
     found = measured(measure(options), options.output)
-    print(json.dumps({key: value for key, value in found.items() if key != "method"}, indent=1))
+    show(found)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ import argparse
 import gc
 import json
 import os
-import platform
 import time
 from pathlib import Path
 from typing import Any
 
 from agent_footprint import resident_mb
 from manager_event_cost import Paper, event_costs
+from measuring import machine, show
 from svg_charts import lines
 
 SIZES = (100, 1000, 10_000)
@@ -51,11 +51,11 @@ def main() -> None:
     for size in sizes:
         filled[str(size)], papers[size] = fill(size)
     found: dict[str, Any] = {
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": machine(),
         "method": (__doc__ or "").strip(), "goals": GOALS, "filled": filled,
         "event_cost_us": event_costs(sizes, papers),
     }  # fmt: skip
-    print(json.dumps({key: value for key, value in found.items() if key != "method"}, indent=1))
+    show(found)
     if options.output:
         (options.output / "scale_models.json").write_text(json.dumps(found, indent=1) + "\n")
         (options.output / "scale_models.svg").write_text(plot(found))
