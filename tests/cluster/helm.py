@@ -71,16 +71,22 @@ def _unpack(package: Path, folder: Path) -> None:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def run(program: str, *args: str, home: Path, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """One call, with its own configuration below ``home``; the caller looks at the return code."""
-    environ = {
+def environ(home: Path, kubeconfig: Path | None = None) -> dict[str, str]:
+    """Both on the PATH, with configuration of their own below ``home``. Raises NoHelm."""
+    return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))},
-        "HOME": str(home), "HELM_CACHE_HOME": str(home), "HELM_CONFIG_HOME": str(home), "HELM_DATA_HOME": str(home),
-        "KUBECONFIG": str(kubeconfig or home / "none"), "KUBECACHEDIR": str(home / "kube-cache"),
+        "PATH": f"{find()}:{os.environ['PATH']}", "HOME": str(home), "HELM_CACHE_HOME": str(home),
+        "HELM_CONFIG_HOME": str(home), "HELM_DATA_HOME": str(home), "KUBECONFIG": str(kubeconfig or home / "none"),
+        "KUBECACHEDIR": str(home / "kube-cache"),
     }  # fmt: skip
+
+
+def run(program: str, *args: str, home: Path, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """One call in ``environ``; the caller looks at the return code."""
     return subprocess.run(
-        [str(find() / program), *args], env=environ, capture_output=True, text=True, timeout=300, check=False
-    )
+        [str(find() / program), *args], env=environ(home, kubeconfig), capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
 
 
 def template(home: Path, *args: str, version: str = "1.36.0") -> subprocess.CompletedProcess[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import helm
 import pytest
 import yaml
 from kubelet.chats import Chats, chat
@@ -101,11 +102,12 @@ def _serve(proof: Proof, tmp: Path) -> None:
 
 def _as_documented(proof: Proof) -> list[Typed]:
     [manager], [engine] = proof.parts["manager"], proof.engines
+    environ = helm.environ(proof.release.home, proof.release.cluster.rig.kubeconfig())
     found = []
     for line in lines():
         pod = manager if "-n flexinfer-system" in line else engine
         names = {"<pod>": pod["metadata"]["name"], "<node>": "gpu-1", "<name>": "smollm2", "llama3": "waiting"}
-        found.append(typed(line, proof.release.cluster.rig.kubeconfig(), names))
+        found.append(typed(line, environ, names))
     return found
 
 

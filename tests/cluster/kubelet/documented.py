@@ -1,13 +1,10 @@
 """What the documents tell people to type at kubectl, typed."""
 
-import os
 import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import helm
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "docs" / name for name in ("install.md", "models.md", "operations.md")]
@@ -36,15 +33,15 @@ def lines() -> Iterator[str]:
                     yield line.partition(" #")[0].strip()
 
 
-def typed(line: str, kubeconfig: Path, names: dict[str, str]) -> Typed:
-    """Run in a shell. ``names``: what stands for each ``<placeholder>`` and each name of somebody's own model."""
+def typed(line: str, environ: dict[str, str], names: dict[str, str]) -> Typed:
+    """Run in a shell with kubectl on the PATH. ``names``: what stands for each ``<placeholder>`` and each name of
+    somebody's own model."""
     text = line
     for placeholder, name in names.items():
         text = text.replace(placeholder, name)
     text = text.removesuffix(" -w")
     if _CHANGES.search(text):
         text += " --dry-run=server"
-    environ = {**os.environ, "PATH": f"{helm.find()}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig)}
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", text], cwd=ROOT, env=environ, capture_output=True, text=True, check=False,
         timeout=120,

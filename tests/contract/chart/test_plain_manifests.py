@@ -1,6 +1,5 @@
 """deploy/flexinfer.yaml is what the chart renders, and holds no secret."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -12,14 +11,9 @@ PLAIN = DEPLOY / "flexinfer.yaml"
 
 
 def test_the_plain_manifests_are_fresh(home: Path, tmp_path: Path) -> None:
-    environ = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))},
-        "PATH": f"{helm.find()}:{os.environ['PATH']}", "HOME": str(home), "HELM_CACHE_HOME": str(home),
-        "HELM_CONFIG_HOME": str(home), "HELM_DATA_HOME": str(home),
-    }  # fmt: skip
     made = subprocess.run(
         ["bash", str(DEPLOY / "render.sh"), str(tmp_path / "out.yaml")],
-        env=environ, capture_output=True, text=True, check=False,
+        env=helm.environ(home), capture_output=True, text=True, check=False,
     )  # fmt: skip
 
     assert made.returncode == 0, made.stderr
